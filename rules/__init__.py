@@ -1,0 +1,1 @@
+"""The matching rules, as data: one TOML file a strategy or family. No code lives here."""

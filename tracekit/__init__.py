@@ -1,0 +1,1 @@
+"""tracekit: which parallel strategy cost how much time that nothing hid."""

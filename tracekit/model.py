@@ -1,0 +1,625 @@
+"""The tables: what a parser yields, and what the product publishes.
+
+Two layers live here.
+
+* **Parsed rank** (`RankTrace` and its parts): struct-of-arrays with numpy columns, one object for
+  each process (rank) in a file. Parsers make it, `tracekit.label` and `tracekit.analysis` read it.
+  All times are int64 ns on the *file's* clock (Unix ns where the file has a base).
+* **Published tables** (`TABLES`): name, Arrow type, unit, meaning and formula of every column. The
+  Arrow schemas, `tracekit schema` and the `columns` table are all made from it; nothing else may
+  define a column.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from numpy.typing import NDArray
+
+SCHEMA_VERSION = "1.0"
+
+I64 = "int64"
+CPU_DEVICE = -1
+"""Device number of the pseudo-device that stands for the host of a trace without device work."""
+
+
+class DeviceClass(IntEnum):
+    """What the profiler says a device row is (before any name rule has looked at it)."""
+
+    KERNEL = 0
+    MEMCPY = 1
+    MEMSET = 2
+
+
+class HostCat(IntEnum):
+    """Category of a host row, all eras folded together."""
+
+    CPU_OP = 0
+    ANNOTATION = 1
+    RUNTIME = 2
+    PYTHON = 3
+
+
+class LinkConfidence(IntEnum):
+    """How a device row was tied to the host call that issued it; higher is surer."""
+
+    NONE = 0
+    ANNOTATION = 1
+    CONTAINMENT = 2
+    ID = 3
+
+
+# --------------------------------------------------------------------------- parsed rank
+
+
+@dataclass(slots=True)
+class HostRows:
+    """Host spans of one process. All arrays have length n; sorted by (ts, -dur).
+
+    ts, dur: int64 ns; name: int32 index into `RankTrace.names`; cat: int8 `HostCat`;
+    track: int32 index into `RankTrace.tracks`; corr, ext: int64 (-1 = absent; uint64 ids keep
+    their 64 bits, two's complement); comm: int32 row of `RankTrace.comm` (-1 = none).
+    """
+
+    ts: NDArray[np.int64]
+    dur: NDArray[np.int64]
+    name: NDArray[np.int32]
+    cat: NDArray[np.int8]
+    track: NDArray[np.int32]
+    corr: NDArray[np.int64]
+    ext: NDArray[np.int64]
+    comm: NDArray[np.int32]
+
+    def __len__(self) -> int:
+        return len(self.ts)
+
+
+@dataclass(slots=True)
+class DeviceRows:
+    """Device work (kernels, copies, sets) of one process, sorted by (ts, device, stream, dur, name).
+
+    ts, dur: int64 ns; name: int32; cls: int8 `DeviceClass`; device: int32 ordinal; stream: int64;
+    corr, ext: int64 (-1 = absent); nbytes: int64 of a copy or set (-1 = unknown);
+    peer: int8, 1 for a device-to-another-device copy, 0 for a copy within one device or with the
+    host, -1 when the file does not say; comm: int32 row of `RankTrace.comm` (-1 = none).
+    """
+
+    ts: NDArray[np.int64]
+    dur: NDArray[np.int64]
+    name: NDArray[np.int32]
+    cls: NDArray[np.int8]
+    device: NDArray[np.int32]
+    stream: NDArray[np.int64]
+    corr: NDArray[np.int64]
+    ext: NDArray[np.int64]
+    nbytes: NDArray[np.int64]
+    peer: NDArray[np.int8]
+    comm: NDArray[np.int32]
+
+    def __len__(self) -> int:
+        return len(self.ts)
+
+
+@dataclass(slots=True)
+class DeviceAnnotations:
+    """`gpu_user_annotation` rows: ts, dur int64 ns; name int32; device int32; stream, ext int64."""
+
+    ts: NDArray[np.int64]
+    dur: NDArray[np.int64]
+    name: NDArray[np.int32]
+    device: NDArray[np.int32]
+    stream: NDArray[np.int64]
+    ext: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.ts)
+
+
+@dataclass(slots=True)
+class CommArgs:
+    """Arguments of one communication record, normalised over all eras; None = the file has none.
+
+    `in_nelems`/`out_nelems` are element counts (torch 2.2 calls them "msg size"); `ranks_text`,
+    `in_splits`, `out_splits` keep the raw text (may be cut by the writer); `rank` is the raw `Rank`
+    argument (own group rank, root or peer, depending on the operation). `dims`, `types`,
+    `concrete` are the decoded `Input Dims`, `Input type` and `Concrete Inputs` lists of the op.
+    """
+
+    collective: str | None = None
+    in_nelems: int | None = None
+    out_nelems: int | None = None
+    dtype: str | None = None
+    group_size: int | None = None
+    pg_name: str | None = None
+    pg_desc: str | None = None
+    ranks_text: str | None = None
+    rank_start: int | None = None
+    rank_stride: int | None = None
+    rank: int | None = None
+    src_rank: int | None = None
+    dst_rank: int | None = None
+    seq: int | None = None
+    comms_id: int | None = None
+    in_splits: str | None = None
+    out_splits: str | None = None
+    dims: list[Any] | None = None
+    types: list[Any] | None = None
+    concrete: list[Any] | None = None
+
+
+@dataclass(slots=True)
+class Track:
+    """One host thread: `pid`, `tid` as the file spells them (text), and the best thread name."""
+
+    pid: str
+    tid: str
+    name: str | None = None
+
+
+@dataclass(slots=True)
+class ProcessGroup:
+    """One process group as the file's metadata declares it; `ranks` are global and complete."""
+
+    name: str
+    desc: str | None
+    size: int | None
+    ranks: tuple[int, ...] | None
+    backend: str | None = None
+
+
+@dataclass(slots=True)
+class HealthEntry:
+    """Something dropped, repaired or guessed: how often, why, and one example."""
+
+    reason: str
+    count: int
+    severity: str = "info"  # info | repaired | lost
+    example: str = ""
+
+
+@dataclass(slots=True)
+class TraceMeta:
+    """What the file says about itself, outside its events. None = it does not say.
+
+    `part` numbers the documents/processes of one file (0 for the usual single one); `coordinates`
+    are mesh coordinates spelled in a merged file's process label (e.g. {"TP": 0, "PP": 1}).
+    `origin_ns` is the smallest event time; `base_ns` the file's own time base.
+    """
+
+    path: str
+    part: int = 0
+    file_bytes: int = 0
+    json_bytes: int = 0
+    sha256: str | None = None
+    compression: str | None = None
+    rank: int | None = None
+    world_size: int | None = None
+    backend: str | None = None
+    nccl_version: str | None = None
+    pg_count: int | None = None
+    on_demand: bool = False
+    groups: tuple[ProcessGroup, ...] = ()
+    devices: tuple[dict[str, Any], ...] = ()
+    host_name: str | None = None
+    job_name: str | None = None
+    attempt: int | None = None
+    base_ns: int | None = None
+    era: str | None = None
+    coordinates: dict[str, int] | None = None
+    extra: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class RankTrace:
+    """One process of one file, in columns. `window_ns` = (first start, last end) over all rows."""
+
+    meta: TraceMeta
+    names: list[str]
+    tracks: list[Track]
+    host: HostRows
+    device: DeviceRows
+    annotations: DeviceAnnotations
+    comm: list[CommArgs]
+    event_counts: dict[str, int]
+    health: list[HealthEntry]
+    window_ns: tuple[int, int]
+
+
+# -------------------------------------------------------------------------- labelled rank
+
+
+class Kind(IntEnum):
+    """What a device activity is for the accounting."""
+
+    COMPUTE = 0
+    COMM = 1
+    FUSED = 2
+    COPY = 3
+    SET = 4
+
+
+NO_TIME = np.iinfo(np.int64).min
+"""Marks an unknown time in an int64 column (never a valid time)."""
+
+
+@dataclass(slots=True)
+class Activities:
+    """Device work after classification, sorted by ts; all arrays have length n.
+
+    ts, dur: int64 ns (file clock); kind: int8 `Kind`; device: int32 (`CPU_DEVICE` for host traces);
+    stream: int64; name, family: int32 into `names` / `families` (-1 = none); corr: int64 (-1);
+    call: int32 position in `LabelledRank.calls` (-1 = no call); launch_ts: int64 ns start of the
+    host call that issued it (`NO_TIME` when unknown).
+    """
+
+    names: list[str]
+    families: list[str]
+    ts: NDArray[np.int64]
+    dur: NDArray[np.int64]
+    kind: NDArray[np.int8]
+    device: NDArray[np.int32]
+    stream: NDArray[np.int64]
+    name: NDArray[np.int32]
+    family: NDArray[np.int32]
+    corr: NDArray[np.int64]
+    call: NDArray[np.int32]
+    launch_ts: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.ts)
+
+
+@dataclass(frozen=True, slots=True)
+class Fired:
+    """One rule that matched a call: what it concluded and what it saw (for `explain`)."""
+
+    rule: str
+    field: str  # strategy | axes | purpose | phase | variant
+    value: str
+    tier: str
+    confidence: float
+    saw: str
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """The answer for one call; shared by all calls with the same evidence."""
+
+    strategy: str = "unknown"
+    axes: str | None = None
+    purpose: str | None = None
+    phase: str | None = None
+    variant: str | None = None
+    confidence: float | None = None
+    tier: str | None = None
+    rule: str | None = None
+    alternatives: tuple[tuple[str, float], ...] = ()
+    fired: tuple[Fired, ...] = ()
+
+
+@dataclass(slots=True)
+class Call:
+    """One communication call of one rank; fields as in the table `collectives`.
+
+    Times are int ns on the file's clock. `members`: global ranks of the group where known.
+    `coalesced_into`: position of the call that owns the shared kernel of a coalesced group.
+    """
+
+    op: str
+    op_raw: str
+    call_ts: int | None = None
+    call_end: int | None = None
+    ts: int | None = None
+    dur: int | None = None
+    device: int | None = None
+    stream: int | None = None
+    group_name: str | None = None
+    group_desc: str | None = None
+    group_size: int | None = None
+    members: tuple[int, ...] | None = None
+    seq: int | None = None
+    ordinal: int = 0
+    comms_id: int | None = None
+    src_rank: int | None = None
+    dst_rank: int | None = None
+    in_nelems: int | None = None
+    out_nelems: int | None = None
+    dtype: str | None = None
+    payload_bytes: int | None = None
+    n_activities: int = 0
+    kernel: str | None = None
+    family: str | None = None
+    link: LinkConfidence = LinkConfidence.NONE
+    scopes: tuple[str, ...] = ()
+    track: int = -1
+    coalesced_into: int | None = None
+    in_splits: str | None = None
+    out_splits: str | None = None
+    dims: list[Any] | None = None
+    label: Label = Label()
+
+
+@dataclass(slots=True)
+class Marker:
+    """A step marker on the host: step number, text, [start, end) in ns, rule that found it."""
+
+    step: int
+    name: str
+    start: int
+    end: int
+    found_by: str
+    phase: str | None = None
+
+
+@dataclass(slots=True)
+class LabelledRank:
+    """Everything the analysis needs of one rank; `rank` is None while identity is unknown."""
+
+    meta: TraceMeta
+    rank: int | None
+    activities: Activities
+    calls: list[Call]
+    markers: list[Marker]
+    event_counts: dict[str, int]
+    health: list[HealthEntry]
+    window_ns: tuple[int, int]
+    frameworks: tuple[str, ...] = ()
+
+
+# ----------------------------------------------------------------------- published tables
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One published column; `type` is an Arrow alias or `dict` (dictionary-encoded string)."""
+
+    name: str
+    type: str
+    unit: str
+    meaning: str
+    nullable: bool = False
+    formula: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """One published table: its columns, and whether it is written one folder a rank."""
+
+    name: str
+    meaning: str
+    columns: tuple[Column, ...]
+    per_rank: bool = False
+
+
+def _c(
+    name: str, type_: str, unit: str, meaning: str, *, null: bool = False, formula: str = ""
+) -> Column:
+    return Column(name, type_, unit, meaning, null, formula)
+
+
+_RANK = _c("rank", "int32", "", "global rank; null when no source names it", null=True)
+_DEVICE = _c("device", "int32", "", "device ordinal; -1 = the host of a trace without device work")
+_STEP = _c("step", "int32", "", "step number (see `steps`); null outside every step", null=True)
+
+_SPLIT = (
+    _c("window_ns", I64, "ns", "length of the window", formula="last end - first start"),
+    _c("compute_only_ns", I64, "ns", "compute alone", formula="|K \\ C|"),
+    _c("overlapped_ns", I64, "ns", "compute and communication at once", formula="|C ∩ K|"),
+    _c("fused_ns", I64, "ns", "only fused kernels (communication and compute in one kernel)"),
+    _c("exposed_comm_ns", I64, "ns", "communication that no compute hides", formula="|C \\ K|"),
+    _c("exposed_copy_ns", I64, "ns", "only copies or sets"),
+    _c("idle_ns", I64, "ns", "nothing on the device"),
+)
+
+_EXPOSED = (
+    _c("count", I64, "calls", "collective calls (by membership)"),
+    _c("total_ns", I64, "ns", "time with this communication active", formula="|C_s|"),
+    _c("hidden_ns", I64, "ns", "of it under compute", formula="|C_s ∩ K|"),
+    _c("exposed_ns", I64, "ns", "of it not under compute", formula="|C_s \\ K|"),
+    _c("exposed_alone_ns", I64, "ns", "of it with nothing else", formula="|C_s \\ (K ∪ C_other)|"),
+    _c(
+        "attributed_ns", I64, "ns", "share of exposed time; sums exactly to the exposed total",
+        formula="each exposed instant divided equally among the strategies active in it",
+    ),
+)  # fmt: skip
+
+TABLES: dict[str, Table] = {
+    t.name: t
+    for t in (
+        Table(
+            "activities",
+            "device work, one row each",
+            (
+                _RANK, _DEVICE,
+                _c("stream", I64, "", "device stream; for host traces the thread's index", null=True),
+                _c("ts_ns", I64, "ns", "start, from the run's origin"),
+                _c("ts", "timestamp", "", "start as UTC timestamp; null without a time base", null=True),
+                _c("dur_ns", I64, "ns", "duration"),
+                _c("name", "dict", "", "name as recorded"),
+                _c("kind", "dict", "", "compute | comm | fused | copy | set"),
+                _c("family", "dict", "", "library of a communication kernel (nccl, deepep, …)", null=True),
+                _c("correlation", I64, "", "id shared with the launching call", null=True),
+                _STEP,
+            ),
+            per_rank=True,
+        ),
+        Table(
+            "collectives",
+            "one row per communication call and rank",
+            (
+                _RANK,
+                _c("id", "int32", "", "number of the call within its rank, in call order"),
+                _c("device", "int32", "", "device it ran on; null when it left no device work", null=True),
+                _c("op", "dict", "", "all_reduce, all_gather, reduce_scatter, all_to_all, send, …"),
+                _c("op_raw", "dict", "", "the operation as the file spells it"),
+                _c("group_id", "dict", "", "group identity: its global ranks where known", null=True),
+                _c("group_name", "dict", "", "process group name in the job", null=True),
+                _c("group_desc", "dict", "", "process group description", null=True),
+                _c("group_size", "int32", "ranks", "ranks in the group", null=True),
+                _c("seq", I64, "", "sequence number the backend recorded", null=True),
+                _c("ordinal", "int32", "", "number of the call within its group and rank, in call order"),
+                _c("comms_id", "uint64", "", "id equal on all ranks of the call (torch ≥ 2.13)", null=True),
+                _c("src_rank", "int32", "", "global source rank (recv, broadcast …)", null=True),
+                _c("dst_rank", "int32", "", "global destination rank (send, reduce …)", null=True),
+                _c("in_nelems", I64, "elements", "input elements on this rank", null=True),
+                _c("out_nelems", I64, "elements", "output elements on this rank", null=True),
+                _c("dtype", "dict", "", "element type, c10 name", null=True),
+                _c("payload_bytes", I64, "bytes", "larger of input and output, this rank", null=True,
+                   formula="max(in_nelems, out_nelems) * sizeof(dtype)"),
+                _c("call_ts_ns", I64, "ns", "start of the CPU op that issued it", null=True),
+                _c("ts_ns", I64, "ns", "start on the device or worker", null=True),
+                _c("dur_ns", I64, "ns", "first start to last end on the device or worker", null=True),
+                _c("stream", I64, "", "stream (or worker thread index) it ran on", null=True),
+                _c("n_activities", "int32", "", "device activities that belong to the call"),
+                _c("kernel", "dict", "", "name of the (first) device activity", null=True),
+                _c("family", "dict", "", "library that moved the data (nccl, gloo, deepep, …)", null=True),
+                _c("link", "dict", "", "id | containment | annotation | none: device work to host call"),
+                _c("scope", "dict", "", "nearest enclosing scope that is not part of the call", null=True),
+                _c("scopes", "dict", "", "all enclosing scopes, outermost first, joined by ' > '", null=True),
+                _STEP,
+                _c("strategy", "dict", "", "parallel strategy that issued it; `unknown` when undecided"),
+                _c("axes", "dict", "", "mesh axes the group spans, joined by '+'", null=True),
+                _c("purpose", "dict", "", "grad_reduce, param_gather, activation, …", null=True),
+                _c("phase", "dict", "", "forward, backward, optimizer, prefill, decode, …", null=True),
+                _c("variant", "dict", "", "sub-kind within the strategy", null=True),
+                _c("confidence", "float64", "ratio", "0–1; null when nothing fired", null=True),
+                _c("tier", "dict", "", "A decisive … D weak; null when nothing fired", null=True),
+                _c("rule", "dict", "", "id of the deciding rule", null=True),
+                _c("alternatives", "dict", "", "other candidates, 'strategy:confidence' joined by ' '", null=True),
+            ),
+            per_rank=True,
+        ),
+        Table(
+            "groups",
+            "members of every process group",
+            (
+                _c("group_id", "dict", "", "group identity"),
+                _c("group_name", "dict", "", "name in the job", null=True),
+                _c("group_desc", "dict", "", "description", null=True),
+                _c("rank", "int32", "", "global rank of the member"),
+                _c("position", "int32", "", "rank within the group"),
+            ),
+        ),
+        Table(
+            "ranks",
+            "one row per file part: who it is and how that is known",
+            (
+                _RANK,
+                _c("source", "string", "", "file, as given"),
+                _c("part", "int32", "", "document or process within the file"),
+                _c("used", "bool", "", "false when left out by rule"),
+                _c("reason", "string", "", "why it was left out, or what is odd", null=True),
+                _c("identity", "dict", "", "distributedInfo | name | map | none: where the rank comes from"),
+                _c("world_size", "int32", "ranks", "world size the file states", null=True),
+                _c("host", "string", "", "host name", null=True),
+                _c("device_name", "string", "", "device model", null=True),
+                _c("era", "dict", "", "writer generation", null=True),
+                _c("origin_ns", I64, "ns", "Unix time of the rank's first event; file clock without a base"),
+                _c("window_ns", I64, "ns", "first start to last end over all rows"),
+                _c("events", I64, "", "events read"),
+            ),
+        ),
+        Table(
+            "steps",
+            "step windows per rank",
+            (
+                _RANK, _DEVICE,
+                _c("step", "int32", "", "step number"),
+                _c("name", "dict", "", "marker text; 'window' when there is none"),
+                _c("ts_ns", I64, "ns", "start of the device window, from the run's origin"),
+                _c("dur_ns", I64, "ns", "length of the device window"),
+                _c("found_by", "dict", "", "rule that found the marker, or `whole-window`"),
+                _c("complete", "bool", "", "false when the file may cut the step"),
+            ),
+        ),
+        Table(
+            "exposure",
+            "communication time by step, strategy, purpose and phase",
+            (
+                _RANK, _DEVICE, _STEP,
+                _c("strategy", "dict", "", "parallel strategy"),
+                _c("purpose", "dict", "", "what the communication is for", null=True),
+                _c("phase", "dict", "", "phase of the step", null=True),
+                *_EXPOSED,
+            ),
+        ),
+        Table("breakdown", "every ns of each step in one class", (_RANK, _DEVICE, _STEP, *_SPLIT)),
+        Table(
+            "totals",
+            "whole file per rank and device",
+            (
+                _RANK, _DEVICE,
+                _c("window_ns", I64, "ns", "first start to last end of device activity"),
+                _c("busy_ns", I64, "ns", "time with any activity"),
+                _c("compute_ns", I64, "ns", "time with compute active", formula="|K|", null=True),
+                _c("comm_ns", I64, "ns", "time with communication active", formula="|C|", null=True),
+                _c("hidden_ns", I64, "ns", "communication under compute", formula="|C ∩ K|", null=True),
+                _c("exposed_ns", I64, "ns", "communication nothing hides", formula="|C \\ K|", null=True),
+                _c("overlap_ratio", "float64", "ratio", "hidden / comm; null when there is no comm",
+                   null=True, formula="hidden_ns / comm_ns"),
+                _c("copy_ns", I64, "ns", "time in the class exposed-copy"),
+                _c("fused_ns", I64, "ns", "time in the class fused"),
+                _c("idle_ns", I64, "ns", "time with nothing"),
+                _c("collectives", I64, "calls", "collective calls"),
+                _c("reason", "dict", "", "why a number is null", null=True),
+            ),
+        ),
+        Table(
+            "findings",
+            "what a reader should know, most important first",
+            (
+                _c("severity", "dict", "", "error | warning | info"),
+                _c("code", "dict", "", "stable identifier"),
+                _RANK,
+                _c("message", "string", "", "one sentence, with its numbers"),
+            ),
+        ),
+        Table(
+            "health",
+            "everything dropped, repaired or guessed while reading",
+            (
+                _RANK,
+                _c("source", "string", "", "file"),
+                _c("severity", "dict", "", "info | repaired | lost"),
+                _c("reason", "dict", "", "what happened"),
+                _c("count", I64, "", "how often"),
+                _c("example", "string", "", "one instance", null=True),
+            ),
+        ),
+        Table(
+            "columns",
+            "the data dictionary",
+            (
+                _c("table", "dict", "", "table"),
+                _c("column", "string", "", "column"),
+                _c("type", "dict", "", "type"),
+                _c("unit", "dict", "", "unit", null=True),
+                _c("nullable", "bool", "", "may be null"),
+                _c("meaning", "string", "", "what it says"),
+                _c("formula", "string", "", "how it is computed", null=True),
+            ),
+        ),
+    )
+}  # fmt: skip
+
+
+def arrow_schema(table: str) -> pa.Schema:
+    """Arrow schema of a published table; dictionary strings use int32 codes."""
+    import pyarrow as pa
+
+    types = {
+        "dict": pa.dictionary(pa.int32(), pa.string()),
+        "timestamp": pa.timestamp("ns", tz="UTC"),
+        "bool": pa.bool_(),
+        "string": pa.string(),
+    }
+    return pa.schema(
+        pa.field(c.name, types.get(c.type) or pa.type_for_alias(c.type), nullable=c.nullable)
+        for c in TABLES[table].columns
+    )
