@@ -1,0 +1,151 @@
+"""What a file says of itself outside its events: identity, groups, devices, clock base."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from typing import Any
+
+from tracekit.model import ProcessGroup, TraceMeta
+from tracekit.parsers.convert import as_int
+from tracekit.parsers.repair import LADDER
+
+_KEY = re.compile(r'\s*,?\s*"((?:[^"\\]|\\.)*)"\s*:\s*')
+_NEXT_KEY = re.compile(r',\s*\n?\s*(?="[A-Za-z_][\w .-]*"\s*:)')
+_DECODER = json.JSONDecoder(strict=False)
+MAX_EXTRA_CHARS = 4096
+MAX_GROUPS = 100_000
+
+_KNOWN = frozenset(
+    {
+        "schemaVersion", "deviceProperties", "computeProperties", "distributedInfo", "displayTimeUnit",
+        "baseTimeNanoseconds", "traceName", "host_name", "traceEvents", "PT_PROFILER_JOB_NAME",
+        "PT_PROFILER_JOB_VERSION", "PT_PROFILER_JOB_ATTEMPT_INDEX",
+    }
+)  # fmt: skip
+
+
+def read_pairs(head: bytes, tail: bytes) -> tuple[dict[str, Any], dict[str, Any], list[str]]:
+    """Key-value pairs before and after the events, and the keys that could not be read."""
+    before, bad = _pairs(head.decode("utf-8", "replace"))
+    after, bad_after = _pairs(tail.decode("utf-8", "replace"))
+    return before, after, bad + bad_after
+
+
+def _pairs(text: str) -> tuple[dict[str, Any], list[str]]:
+    """Read `"key": value` one at a time, so that one bad value costs only itself."""
+    pairs: dict[str, Any] = {}
+    bad: list[str] = []
+    at = len(text) - len(text.lstrip("\ufeff \t\r\n{"))
+    while found := _KEY.match(text, at):
+        if found[1] == "traceEvents":
+            break
+        start = found.end()
+        try:
+            value, at = _DECODER.raw_decode(text, start)
+        except (ValueError, RecursionError):
+            follow = _NEXT_KEY.search(text, start)
+            at = follow.start() if follow else len(text)
+            value = _repaired(text[start:at])
+            if value is None:
+                bad.append(found[1])
+                continue
+        pairs.setdefault(found[1], value)
+    return pairs, bad
+
+
+def _repaired(text: str) -> Any:
+    piece = b'{"v": ' + text.rstrip(" \r\n\t}").encode() + b"}"
+    for _, repair in LADDER:
+        piece = repair(piece)
+        try:
+            return json.loads(piece)["v"]
+        except (ValueError, RecursionError):
+            continue
+    return None
+
+
+def _rank_tuple(value: Any) -> tuple[int, ...] | None:
+    """Global ranks of a group from a list, or from a complete list in text; None if cut or absent."""
+    if isinstance(value, str):
+        if "..." in value:
+            return None
+        try:
+            value = ast.literal_eval(value)
+        except (ValueError, SyntaxError, MemoryError, RecursionError):
+            return None
+    if not isinstance(value, list | tuple) or not value:
+        return None
+    ranks = [as_int(v) for v in value]
+    return None if None in ranks else tuple(r for r in ranks if r is not None)
+
+
+def _groups(info: dict[str, Any]) -> tuple[ProcessGroup, ...]:
+    config = info.get("pg_config")
+    if isinstance(config, dict):
+        config = list(config.values())
+    if not isinstance(config, list):
+        return ()
+    groups = []
+    for item in config[:MAX_GROUPS]:
+        if not isinstance(item, dict) or item.get("pg_name") is None:
+            continue
+        ranks = _rank_tuple(item.get("ranks"))
+        desc = item.get("pg_desc")
+        groups.append(
+            ProcessGroup(
+                name=str(item["pg_name"]),
+                desc=None if desc is None else str(desc),
+                size=as_int(item.get("pg_size")) or (len(ranks) if ranks else None),
+                ranks=ranks,
+                backend=None if item.get("backend_config") is None else str(item["backend_config"]),
+            )
+        )
+    return tuple(groups)
+
+
+def _synthesised(info: dict[str, Any], after: bool) -> bool:
+    """On-demand captures write distributedInfo after the events, with ranks as text and no version."""
+    config = info.get("pg_config")
+    texts = isinstance(config, list) and any(isinstance(c, dict) and isinstance(c.get("ranks"), str) for c in config)
+    return after and (texts or info.get("nccl_version") == "unknown")
+
+
+def apply(meta: TraceMeta, before: dict[str, Any], after: dict[str, Any]) -> None:
+    """Fill `meta` from the pairs before and after the events."""
+    pairs = {**after, **before}
+    info = pairs.get("distributedInfo")
+    if isinstance(info, dict):
+        meta.rank = as_int(info.get("rank"))
+        meta.world_size = as_int(info.get("world_size"))
+        meta.backend = None if info.get("backend") is None else str(info["backend"])
+        meta.nccl_version = None if info.get("nccl_version") is None else str(info["nccl_version"])
+        meta.pg_count = as_int(info.get("pg_count"))
+        meta.groups = _groups(info)
+        meta.on_demand = _synthesised(info, "distributedInfo" not in before)
+    devices = pairs.get("deviceProperties", pairs.get("computeProperties"))
+    if isinstance(devices, list):
+        meta.devices = tuple(d for d in devices[:64] if isinstance(d, dict))
+    meta.base_ns = as_int(pairs.get("baseTimeNanoseconds"))
+    meta.host_name = None if pairs.get("host_name") is None else str(pairs["host_name"])
+    meta.job_name = None if pairs.get("PT_PROFILER_JOB_NAME") is None else str(pairs["PT_PROFILER_JOB_NAME"])
+    meta.attempt = as_int(pairs.get("PT_PROFILER_JOB_ATTEMPT_INDEX"))
+    meta.extra = {
+        k: v for k, v in pairs.items() if k not in _KNOWN and len(str(v)) <= MAX_EXTRA_CHARS
+    }
+
+
+def era(before: dict[str, Any], after: dict[str, Any], categories: set[str], fractional_epoch: bool) -> str:
+    """Which generation of writer made the file; no file states it (signs: Kineto's history)."""
+    if {"host_name"} & (before.keys() | after.keys()):
+        return "torch>=2.12"
+    if "baseTimeNanoseconds" in before:
+        return "torch>=2.7"
+    if "baseTimeNanoseconds" in after:
+        return "torch 2.4-2.6"
+    if categories & {"Operator", "Kernel", "Runtime", "Memcpy"}:
+        return "torch 1.8-1.11"
+    if fractional_epoch:
+        return "torch nightly of 2024"
+    return "torch 1.12-2.3"
