@@ -56,7 +56,8 @@ _SCHEMA: dict[str, dict[str, Field]] = {
     "op": {"name": Field("str", required=True), "spellings": Field("strings"), "traffic": Field("bool")},
     "c10d": {
         "name": Field("str", required=True), "op": Field("str", required=True), "input": Field("int"),
-        "output": Field("int"), "peer": Field("int"), "worker": Field("str"),
+        "output": Field("int"), "peer": Field("int"), "worker": Field("str"), "in_splits": Field("int"),
+        "out_splits": Field("int"),
     },
     "wrapper": {"pattern": Field("pattern", required=True), "op": Field("str", required=True)},
     "dtype": {
@@ -141,7 +142,8 @@ def _word(rules: Rules, table: str, entry: dict[str, Any]) -> None:
         for spelling in (entry["name"], *entry.get("spellings", ())):
             words.ops[squash(spelling)] = (entry["name"], entry.get("traffic", True))
     elif table == "c10d":
-        words.c10d[entry.pop("name")] = C10dOp(**entry)
+        name = entry.pop("name")
+        words.c10d[name] = C10dOp(**entry)
     elif table == "dtype":
         for spelling in (entry["name"], *entry.get("spellings", ())):
             words.dtypes[spelling.lower()] = DType(entry["name"], entry["bytes"])

@@ -21,6 +21,8 @@ class C10dOp:
     output: int | None = None
     peer: int | None = None
     worker: str | None = None
+    in_splits: int | None = None
+    out_splits: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
