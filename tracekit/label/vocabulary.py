@@ -75,13 +75,16 @@ def pair(annotation: str) -> tuple[int, int] | None:
 
 
 def nelems(dims: Any) -> int | None:
-    """Elements of one recorded argument: a tensor's dims, or a list of them; None when not recorded."""
+    """Elements of one recorded argument: a tensor's dims, or a list of them; None when not recorded.
+
+    Inside a list an empty shape is a tensor without dimensions: one element.
+    """
     if not isinstance(dims, list) or not dims:
         return None
     if all(isinstance(d, int) for d in dims):
         return reduce(mul, dims, 1)
     if all(isinstance(d, list) for d in dims):
-        parts = [nelems(d) for d in dims]
+        parts = [1 if d == [] else nelems(d) for d in dims]
         known = [p for p in parts if p is not None]
         return sum(known) if len(known) == len(parts) else None
     return None
