@@ -101,8 +101,10 @@ def _wrapped_calls(
     wrapper: NDArray[np.int64],
 ) -> None:
     """One call for each engine operator that launched device traffic."""
-    for number in np.unique(wrapper).tolist():
-        mine = rows[wrapper == number] if len(rows) < 64 else rows[np.flatnonzero(wrapper == number)]
+    order = np.argsort(wrapper, kind="stable")
+    rows, wrapper = rows[order], wrapper[order]
+    cuts = np.flatnonzero(np.diff(wrapper)) + 1
+    for number, mine in zip(wrapper[[0, *cuts]].tolist() if len(rows) else [], np.split(rows, cuts), strict=False):
         root = int(host.wrappers.row[number])
         name = trace.names[trace.host.name[root]]
         told = [c.op for r in mine.tolist() if (c := _class_of(trace, kinds, r)).op not in (None, "barrier", "notify")]
