@@ -421,12 +421,14 @@ _SPLIT = (
 
 _EXPOSED = (
     _c("count", I64, "calls", "collective calls (by membership)"),
-    _c("total_ns", I64, "ns", "time with this communication active", formula="|C_s|"),
-    _c("hidden_ns", I64, "ns", "of it under compute", formula="|C_s ∩ K|"),
-    _c("exposed_ns", I64, "ns", "of it not under compute", formula="|C_s \\ K|"),
-    _c("exposed_alone_ns", I64, "ns", "of it with nothing else", formula="|C_s \\ (K ∪ C_other)|"),
+    _c("total_ns", I64, "ns", "time with this communication active; null when no call was timed",
+       null=True, formula="|C_s|"),
+    _c("hidden_ns", I64, "ns", "of it under compute", null=True, formula="|C_s ∩ K|"),
+    _c("exposed_ns", I64, "ns", "of it not under compute", null=True, formula="|C_s \\ K|"),
+    _c("exposed_alone_ns", I64, "ns", "of it with no other communication", null=True,
+       formula="|C_s \\ (K ∪ C_other)|"),
     _c(
-        "attributed_ns", I64, "ns", "share of exposed time; sums exactly to the exposed total",
+        "attributed_ns", I64, "ns", "share of exposed time; sums exactly to the exposed total", null=True,
         formula="each exposed instant divided equally among the strategies active in it",
     ),
 )  # fmt: skip
@@ -549,6 +551,25 @@ TABLES: dict[str, Table] = {
                 _c("purpose", "dict", "", "what the communication is for", null=True),
                 _c("phase", "dict", "", "phase of the step", null=True),
                 *_EXPOSED,
+            ),
+        ),
+        Table(
+            "step_strategies",
+            "communication time by step and strategy",
+            (_RANK, _DEVICE, _STEP, _c("strategy", "dict", "", "parallel strategy"), *_EXPOSED),
+        ),
+        Table(
+            "by_strategy",
+            "communication time of the whole file by strategy",
+            (_RANK, _DEVICE, _c("strategy", "dict", "", "parallel strategy"), *_EXPOSED),
+        ),
+        Table(
+            "label_share",
+            "communication time of the whole file by the tier of its label; sums to comm_ns",
+            (
+                _RANK, _DEVICE,
+                _c("tier", "dict", "", "best tier among the calls active; null = none has a label", null=True),
+                _c("comm_ns", I64, "ns", "communication time; each instant counts for its best tier"),
             ),
         ),
         Table("breakdown", "every ns of each step in one class", (_RANK, _DEVICE, _STEP, *_SPLIT)),
