@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tracekit.model import RankTrace
     from tracekit.parsers.links import Links
 
+_KERNEL = int(DeviceClass.KERNEL)
 COPY_ENGINE = KernelClass(Kind.COMM, "copy_engine", None)
 
 
@@ -88,7 +89,7 @@ def _by_arguments(trace: RankTrace, out: Attached, rows: NDArray[np.int64]) -> N
 
 
 def _class_of(trace: RankTrace, kinds: DeviceKinds, row: int) -> KernelClass:
-    if trace.device.cls[row] == DeviceClass.KERNEL:
+    if trace.device.cls[row] == _KERNEL:
         return kinds.classes.get(int(trace.device.name[row]), COMPUTE)
     return COPY_ENGINE
 

@@ -35,6 +35,8 @@ CONFLICT = "conflict"
 UNKNOWN = "unknown"
 FLOOR = 0.5
 MARGIN = 0.15
+_OWN_PLACE = (None, "grad_reduce", "tied_grad", "metric", "control", "weight_move")
+"""Purposes with a place of their own in a step: "in no other phase" does not mean the forward for them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,12 +100,16 @@ class Engine:
             {r.when.size for r in rules.labels if r.when.size} | _fact_sizes(rules.facts), key=repr
         )
         self._size_number = {s: i for i, s in enumerate(self._sizes)}
+        self._passed: dict[tuple[int | None, int | None, int | None], tuple[bool, ...]] = {}
         self._labels: dict[Evidence, Label] = {}
         self._use_names = any(r.when.group_name for r in rules.labels)
 
     def evidence(self, call: Call, scopes: tuple[str, ...], group_ops: frozenset[str]) -> Evidence:
         """What rules may see of a call; scopes = enclosing scopes and the call's own operators, outermost first."""
-        sizes = tuple(s.passes((call.in_nelems, call.out_nelems), call.payload_bytes) for s in self._sizes)
+        key = (call.in_nelems, call.out_nelems, call.payload_bytes)
+        sizes = self._passed.get(key)
+        if sizes is None:
+            sizes = self._passed[key] = tuple(s.passes(key[:2], key[2]) for s in self._sizes)
         return Evidence(
             call.op, call.op_raw, call.group_desc, call.group_name if self._use_names else None, call.dtype,
             call.family, call.kernel, scopes, group_ops, sizes,
@@ -168,12 +174,8 @@ class Engine:
         if strategy.value is None and verdicts["axes"].by is not None:
             others = _possible(verdicts["axes"].value)
         phase = verdicts["phase"]
-        if (
-            phase.by
-            and phase.by.fired.tier == "C"
-            and verdicts["purpose"].value in ("grad_reduce", "metric", "control")
-        ):
-            phase = Verdict()  # "in no other phase" says nothing of work that has its own place in a step
+        if phase.by and phase.by.fired.tier >= "C" and verdicts["purpose"].value in _OWN_PLACE:
+            phase = Verdict()
         return Label(
             strategy=strategy.value or UNKNOWN,
             axes=verdicts["axes"].value,

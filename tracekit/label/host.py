@@ -10,20 +10,22 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict, deque
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tracekit.label.hostcalls import RECORD
 from tracekit.label.vocabulary import nelems
-from tracekit.model import CPU_DEVICE, NO_TIME, Activities, HostCat, Kind, LinkConfidence
+from tracekit.model import CPU_DEVICE, NO_TIME, Activities, Call, HostCat, Kind, LinkConfidence
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from tracekit.label.collectives import Attached
     from tracekit.label.hostcalls import HostCalls
     from tracekit.label.vocabulary import Vocabulary
-    from tracekit.model import Call, Marker, RankTrace
+    from tracekit.model import Marker, RankTrace
 
 _WORKER = re.compile(r"^gloo:(?!:)")
 _COMM_OP = re.compile(r"^(?:_?c10d(?:_functional(?:_autograd)?)?|symm_mem)::")
@@ -33,17 +35,25 @@ def has_host_work(trace: RankTrace, host: HostCalls) -> bool:
     """True when the host itself is the device: operators, no device rows, no launches, no device library."""
     if len(trace.device) or (trace.host.cat == HostCat.RUNTIME).any():
         return False
-    return bool((trace.host.cat == HostCat.CPU_OP).any()) and not (host.note >= 0).any()
+    if (host.note >= 0).any():
+        return False
+    return bool((trace.host.cat == HostCat.CPU_OP).any()) or any(map(_WORKER.match, trace.names))
 
 
-def join_workers(
-    trace: RankTrace, calls: list[Call], host: HostCalls, words: Vocabulary
-) -> NDArray[np.int64]:
-    """Worker span (host row, -1 = none) of each call. Exact shapes first, then spans or calls without shapes."""
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """Worker span (host row, -1 = none) of each call, and the worker spans that no call issued."""
+
+    worker: NDArray[np.int64]
+    orphans: tuple[int, ...] = ()
+
+
+def join_workers(trace: RankTrace, calls: list[Call], host: HostCalls, words: Vocabulary) -> Joined:
+    """Join calls and worker spans: exact shapes first, then spans or calls without shapes."""
     out = np.full(len(calls), -1, np.int64)
     is_worker = np.array([bool(_WORKER.match(n)) for n in trace.names], np.bool_)
-    if not len(trace.names) or not is_worker.any():
-        return out
+    if not is_worker.any():
+        return Joined(out)
     spans = np.flatnonzero(is_worker[trace.host.name] & (trace.host.cat == HostCat.ANNOTATION))
     kinds = [words.op(trace.names[i])[0] for i in trace.host.name[spans].tolist()]
     shapes = [_shape(trace, int(r)) for r in spans.tolist()]
@@ -64,7 +74,18 @@ def join_workers(
             if found is not None:
                 out[i] = spans[found]
                 free.discard(found)
-    return out
+    return Joined(out, tuple(int(spans[s]) for s in sorted(free)))
+
+
+def add_orphans(
+    trace: RankTrace, found: Attached, worker: NDArray[np.int64], orphans: tuple[int, ...], words: Vocabulary
+) -> NDArray[np.int64]:
+    """One call for each worker span whose operator the file lacks; returns the worker of every call."""
+    for row in orphans:
+        name = trace.names[trace.host.name[row]]
+        found.calls.append(Call(op=words.op(name)[0], op_raw=name))
+        found.own.append(-1)
+    return np.concatenate([worker, np.array(orphans, np.int64)])
 
 
 def _take(
@@ -109,7 +130,8 @@ def fill_from_workers(
         call.ts, call.stream = int(host.ts[row]), int(host.track[row])
         call.dur = None if call.op == "send" else int(host.dur[row])
         call.kernel, call.family = trace.names[host.name[row]], "gloo"
-        call.link = LinkConfidence.CONTAINMENT
+        if call.call_ts is not None:
+            call.link = LinkConfidence.CONTAINMENT
         args = trace.comm[host.comm[row]] if host.comm[row] >= 0 else None
         if args is None or not args.dims:
             continue
@@ -141,6 +163,8 @@ def main_track(trace: RankTrace, host: HostCalls, markers: list[Marker]) -> int:
     if len(host.roots.track):
         return int(np.bincount(host.roots.track).argmax())
     ops = rows.cat == HostCat.CPU_OP
+    if not ops.any():
+        return 0
     return int(np.bincount(rows.track[ops], weights=rows.dur[ops]).argmax())
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -48,7 +49,7 @@ class Roots:
         """Position of the last root on the track that starts at or before each point, -1 for none."""
         if not len(self.row) or not len(ts):
             return np.full(len(ts), -1, np.int64)
-        times = np.unique(self.ts)
+        times = np.sort(self.ts)
         base = len(times) + 1
         key = self.track * base + np.searchsorted(times, self.ts)
         goal = track * base + np.searchsorted(times, ts, "right") - 1
@@ -100,8 +101,8 @@ def _roots(trace: RankTrace, rows: NDArray[np.int64]) -> tuple[Roots, NDArray[np
     order = np.lexsort((-end, ts, track))
     rows, track, ts, end = rows[order], track[order], ts[order], end[order]
     top = np.ones(len(rows), np.bool_)
-    starts = np.flatnonzero(np.diff(track, prepend=-1)) if len(rows) else np.empty(0, np.int64)
-    for lo, hi in zip(starts.tolist(), [*starts[1:].tolist(), len(rows)], strict=True):
+    edges = [*np.flatnonzero(np.diff(track, prepend=-1)).tolist(), len(rows)]
+    for lo, hi in pairwise(edges):
         reach = np.maximum.accumulate(end[lo:hi])
         top[lo + 1 : hi] = ts[lo + 1 : hi] >= reach[:-1]
         # A child of no length at its parent's very end is still its child.
@@ -139,23 +140,18 @@ def _first(
 def _has_args(trace: RankTrace, record: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Does the record of each call (-1 = none) name its operation?"""
     comm = np.where(record >= 0, trace.host.comm[record], -1)
-    named = np.array([c.collective is not None for c in trace.comm] + [False], np.bool_)
-    return named[comm]
+    named: NDArray[np.bool_] = np.array([c.collective is not None for c in trace.comm] + [False], np.bool_)
+    out: NDArray[np.bool_] = named[comm]
+    return out
 
 
 def _no_traffic(
     trace: RankTrace, rows: NDArray[np.int64], role: NDArray[np.int8], words: Vocabulary
 ) -> NDArray[np.bool_]:
     """Records of waiting, of initialisation, and of the end of a coalesced group."""
-    idle = np.array(
-        [
-            c.collective is not None
-            and (not words.op(c.collective)[1] or words.op(c.collective)[0] == "coalesced")
-            for c in trace.comm
-        ]
-        + [False],
-        np.bool_,
-    )
+    spelled = {c.collective for c in trace.comm if c.collective is not None}
+    idle_words = {w for w in spelled if not words.op(w)[1] or words.op(w)[0] == "coalesced"}
+    idle = np.array([c.collective in idle_words for c in trace.comm] + [False], np.bool_)
     return (role[rows] == IS_RECORD) & idle[trace.host.comm[rows]]
 
 

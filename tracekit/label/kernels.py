@@ -84,7 +84,8 @@ def _demangle(name: str) -> str:
 def qualified_name(name: str) -> str:
     """Name with its namespaces; return type, template arguments, parameters and suffixes removed."""
     text = _ANONYMOUS.sub("", _demangle(name.strip().removesuffix(".kd")))
-    depth, kept = 0, []
+    depth = 0
+    kept: list[str] = []
     for ch in text:
         if ch == "<":
             depth += 1
@@ -146,8 +147,8 @@ class DeviceKinds:
 
 def is_rocm(trace: RankTrace) -> bool:
     """True when the runtime calls of the trace are HIP's."""
-    runtime = np.unique(trace.host.name[trace.host.cat == HostCat.RUNTIME])
-    return any(trace.names[i].startswith("hip") for i in runtime.tolist())
+    hip = np.array([n.startswith("hip") for n in trace.names], np.bool_)
+    return bool(hip.any()) and bool((hip[trace.host.name] & (trace.host.cat == HostCat.RUNTIME)).any())
 
 
 def classify(trace: RankTrace, rules: Iterable[KernelRule]) -> DeviceKinds:
@@ -155,7 +156,7 @@ def classify(trace: RankTrace, rules: Iterable[KernelRule]) -> DeviceKinds:
     device = trace.device
     classifier = Classifier(rules, trace.names, rocm=is_rocm(trace))
     is_kernel = device.cls == DeviceClass.KERNEL
-    distinct = np.unique(device.name[is_kernel]).tolist()
+    distinct = np.flatnonzero(np.bincount(device.name[is_kernel], minlength=1)).tolist()
     classes = {i: classifier(trace.names[i]) for i in distinct}
     by_name = np.full(len(trace.names) + 1, Kind.COMPUTE, np.int8)
     for i, found in classes.items():

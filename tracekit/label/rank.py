@@ -12,13 +12,21 @@ from tracekit.label.engine import Engine, explain
 from tracekit.label.facts import find_facts
 from tracekit.label.groups import Groups
 from tracekit.label.host import (
+    add_orphans,
     fill_from_workers,
     has_host_work,
     host_activities,
     join_workers,
     sorted_activities,
 )
-from tracekit.label.hostcalls import IS_FUNCTIONAL, IS_WRAPPER, CallBuilder, HostCalls, find_host_calls
+from tracekit.label.hostcalls import (
+    IS_C10D,
+    IS_FUNCTIONAL,
+    IS_WRAPPER,
+    CallBuilder,
+    HostCalls,
+    find_host_calls,
+)
 from tracekit.label.kernels import COMPUTE, DeviceKinds, classify
 from tracekit.label.matching import Context
 from tracekit.label.steps import Steps, find_steps
@@ -32,6 +40,9 @@ if TYPE_CHECKING:
     from tracekit.model import RankTrace
 
 
+_OPERATORS = (IS_C10D, IS_FUNCTIONAL, IS_WRAPPER)
+
+
 def label_rank(trace: RankTrace, rules: Rules) -> LabelledRank:
     """Classify the activities of one rank, build and label its communication calls, find its steps."""
     words = rules.vocabulary
@@ -43,9 +54,12 @@ def label_rank(trace: RankTrace, rules: Rules) -> LabelledRank:
     steps = find_steps(trace, rules.steps)
     found = attach(trace, links, kinds, host, builder)
     n_host = len(host.roots.row)
-    worker = join_workers(trace, found.calls[:n_host], host, words)
-    fill_from_workers(trace, found.calls[:n_host], worker, words)
     describe_activities(trace, kinds, found)
+    join = join_workers(trace, found.calls[:n_host], host, words)
+    worker = np.full(len(found.calls), -1, np.int64)
+    worker[:n_host] = join.worker
+    worker = add_orphans(trace, found, worker, join.orphans, words)
+    fill_from_workers(trace, found.calls, worker, words)
     if has_host_work(trace, host):
         activities = host_activities(trace, found.calls, host, worker, steps.markers)
     else:
@@ -115,7 +129,7 @@ def _scopes(trace: RankTrace, links: Links, host: HostCalls, found: Attached) ->
     names = rows.name[scope]
     roles = host.roles[names]
     known: dict[bytes, tuple[str, ...]] = {}
-    is_operator = (roles == IS_FUNCTIONAL) | (roles == IS_WRAPPER)
+    is_operator = np.isin(roles, _OPERATORS)
     bounds = offsets.tolist()
     own_names = rows.name[row].tolist()
     for i, position in enumerate(asked.tolist()):
@@ -123,7 +137,7 @@ def _scopes(trace: RankTrace, links: Links, host: HostCalls, found: Attached) ->
         call = found.calls[position]
         call.scopes = _texts(trace, names[part][roles[part] == 0], known)
         via = _texts(trace, names[part][is_operator[part]], known)
-        if host.roles[own_names[i]]:
+        if host.roles[own_names[i]] in _OPERATORS:
             via = (*via, trace.names[own_names[i]])
         call.via = via
 
@@ -170,13 +184,24 @@ def _label(calls: list[Call], rules: Rules, trace: RankTrace, steps: Steps) -> N
         key = (call.scopes, call.via)
         scopes = joined.get(key)
         if scopes is None:
-            scopes = joined[key] = tuple(s for s in call.scopes if s not in steps.names) + call.via
+            scopes = joined[key] = _visible(call, steps)
         ops = frozen[call.group_name] if call.group_name is not None else frozenset[str]()
         evidence.append(engine.evidence(call, scopes, ops))
     counts = Counter(evidence)
     context.facts = find_facts(rules.facts, engine, list(counts.items()), len(steps.markers))
     for call, seen in zip(calls, evidence, strict=True):
         call.label = engine.label(seen)
+
+
+def _visible(call: Call, steps: Steps) -> tuple[str, ...]:
+    """Scopes as rules see them: a step marker shows only the phase it tells; the call's operators come last."""
+    out = []
+    for scope in call.scopes:
+        if scope not in steps.names:
+            out.append(scope)
+        elif (phase := steps.names[scope]) is not None:
+            out.append(f"step:{phase}")
+    return (*out, *call.via)
 
 
 def _health(

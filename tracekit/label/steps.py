@@ -34,21 +34,22 @@ class StepRule:
 
 @dataclass(slots=True)
 class Steps:
-    """Markers in order of time, names that belong to a step grammar, and unmatched names that look alike."""
+    """Markers in order of time; names that belong to a step grammar, with the phase each tells; look-alikes."""
 
     markers: list[Marker]
-    names: frozenset[str]
+    names: dict[str, str | None]
     unmatched: list[tuple[str, int]]
 
 
 def find_steps(trace: RankTrace, rules: Iterable[StepRule]) -> Steps:
     """Match the distinct annotation names of a trace, then take the rows of the preferred grammar."""
     rows = np.flatnonzero(trace.host.cat == HostCat.ANNOTATION)
-    codes, counts = np.unique(trace.host.name[rows], return_counts=True)
+    often = np.bincount(trace.host.name[rows], minlength=1)
+    codes = np.flatnonzero(often)
     rules = sorted(rules, key=lambda r: r.rank)
     matched: dict[int, tuple[StepRule, re.Match[str]]] = {}
     unmatched: Counter[str] = Counter()
-    for code, count in zip(codes.tolist(), counts.tolist(), strict=True):
+    for code, count in zip(codes.tolist(), often[codes].tolist(), strict=True):
         name = trace.names[code]
         for rule in rules:
             found = rule.pattern.fullmatch(name)
@@ -58,7 +59,7 @@ def find_steps(trace: RankTrace, rules: Iterable[StepRule]) -> Steps:
         else:
             if _CANDIDATE.search(name):
                 unmatched[re.sub(r"\d+", "#", name)] += count
-    names = frozenset(trace.names[c] for c in matched)
+    names = {trace.names[c]: rule.phase for c, (rule, _) in matched.items()}
     if not matched:
         return Steps([], names, unmatched.most_common(10))
     best = min(rule.rank for rule, _ in matched.values())
