@@ -309,6 +309,7 @@ class Call:
 
     Times are int ns on the file's clock. `members`: global ranks of the group where known.
     `coalesced_into`: position of the call that owns the shared kernel of a coalesced group.
+    `via`: the operators that belong to the call itself (functional, c10d or engine operator), outermost first.
     """
 
     op: str
@@ -337,6 +338,7 @@ class Call:
     family: str | None = None
     link: LinkConfidence = LinkConfidence.NONE
     scopes: tuple[str, ...] = ()
+    via: tuple[str, ...] = ()
     track: int = -1
     coalesced_into: int | None = None
     in_splits: str | None = None

@@ -1,1 +1,1 @@
-
+"""Rules + `RankTrace` → `LabelledRank`: activity classes, communication calls, steps and labels."""

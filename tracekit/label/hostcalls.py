@@ -1,0 +1,280 @@
+"""Find the communication calls on the host: records, c10d operators, library annotations, and how they nest."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tracekit.label.groups import old_seq
+from tracekit.label.vocabulary import nelems, pair
+from tracekit.model import Call, HostCat
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from tracekit.label.groups import Groups
+    from tracekit.label.vocabulary import C10dOp, Vocabulary
+    from tracekit.model import CommArgs, RankTrace
+
+RECORD = "record_param_comms"
+NOTE = re.compile(r"^(?:nccl2?|rccl|xccl|hccl|ncclx|mccl|eccl):(?!:)")
+FUNCTIONAL = re.compile(r"^_?c10d_functional(?:_autograd)?::")
+NO_ROLE, IS_RECORD, IS_C10D, IS_NOTE, IS_GROUP_END, IS_WRAPPER, IS_FUNCTIONAL = range(7)
+_ROOTED_ON_ONE_RANK = {"broadcast": "src", "scatter": "src", "reduce": "dst", "gather": "dst"}
+
+@dataclass(slots=True)
+class Roots:
+    """Outermost spans of one kind, disjoint on each track; int64 arrays sorted by (track, ts)."""
+
+    row: NDArray[np.int64]
+    track: NDArray[np.int64]
+    ts: NDArray[np.int64]
+    end: NDArray[np.int64]
+
+    def at(self, track: NDArray[np.int64], ts: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Position of the root that encloses each point (inclusive), -1 for none."""
+        out = self.before(track, ts)
+        inside = out >= 0
+        inside[inside] = self.end[out[inside]] >= ts[inside]
+        return np.where(inside, out, -1)
+
+    def before(self, track: NDArray[np.int64], ts: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Position of the last root on the track that starts at or before each point, -1 for none."""
+        if not len(self.row) or not len(ts):
+            return np.full(len(ts), -1, np.int64)
+        times = np.unique(self.ts)
+        base = len(times) + 1
+        key = self.track * base + np.searchsorted(times, self.ts)
+        goal = track * base + np.searchsorted(times, ts, "right") - 1
+        at = np.searchsorted(key, goal, "right") - 1
+        good = at >= 0
+        good[good] = self.track[at[good]] == track[good]
+        return np.where(good, at, -1)
+
+
+@dataclass(slots=True)
+class HostCalls:
+    """The calls of one rank as the host shows them.
+
+    roots: one a call; `record`, `note`: host row of its record and annotation (-1); `wrappers`: operators of
+    engines; `group_ends`: annotations of the end of a coalesced group; `roles`: per name index.
+    """
+
+    roots: Roots
+    record: NDArray[np.int64]
+    note: NDArray[np.int64]
+    wrappers: Roots
+    group_ends: Roots
+    roles: NDArray[np.int8]
+
+
+def name_roles(names: Sequence[str], words: Vocabulary) -> NDArray[np.int8]:
+    """Role of each name in communication."""
+    out = np.zeros(len(names), np.int8)
+    for i, name in enumerate(names):
+        if name == RECORD:
+            out[i] = IS_RECORD
+        elif name in words.c10d:
+            out[i] = IS_C10D
+        elif NOTE.match(name):
+            op, moves = words.op(name)
+            out[i] = IS_GROUP_END if op == "coalesced" else IS_NOTE if moves else NO_ROLE
+        elif FUNCTIONAL.match(name):
+            out[i] = IS_FUNCTIONAL
+        elif "::" in name and words.wrapper(name):
+            out[i] = IS_WRAPPER
+    return out
+
+
+def _roots(trace: RankTrace, rows: NDArray[np.int64]) -> tuple[Roots, NDArray[np.int64], NDArray[np.int64]]:
+    """Outermost of `rows` on each track; also all rows in order, and the root number of each."""
+    host = trace.host
+    track, ts = host.track[rows].astype(np.int64), host.ts[rows]
+    end = ts + host.dur[rows]
+    order = np.lexsort((-end, ts, track))
+    rows, track, ts, end = rows[order], track[order], ts[order], end[order]
+    top = np.ones(len(rows), np.bool_)
+    starts = np.flatnonzero(np.diff(track, prepend=-1)) if len(rows) else np.empty(0, np.int64)
+    for lo, hi in zip(starts.tolist(), [*starts[1:].tolist(), len(rows)], strict=True):
+        reach = np.maximum.accumulate(end[lo:hi])
+        top[lo + 1 : hi] = ts[lo + 1 : hi] >= reach[:-1]
+        # A child of no length at its parent's very end is still its child.
+        top[lo + 1 : hi] &= (ts[lo + 1 : hi] > reach[:-1]) | (end[lo + 1 : hi] > ts[lo + 1 : hi])
+    return Roots(rows[top], track[top], ts[top], end[top]), rows, np.cumsum(top) - 1
+
+
+def find_host_calls(trace: RankTrace, words: Vocabulary) -> HostCalls:
+    """Cluster the communication rows of the host: one cluster, one call."""
+    host = trace.host
+    roles = name_roles(trace.names, words)
+    role = roles[host.name]
+    role[(host.cat == HostCat.PYTHON) | (host.cat == HostCat.RUNTIME)] = NO_ROLE
+    rows = np.flatnonzero((role >= IS_RECORD) & (role <= IS_NOTE))
+    rows = rows[~_no_traffic(trace, rows, role, words)]
+    roots, rows, member = _roots(trace, rows)
+    record = _first(rows, member, role[rows] == IS_RECORD, len(roots.row))
+    note = _first(rows, member, role[rows] == IS_NOTE, len(roots.row))
+    keep = (role[roots.row] != IS_RECORD) | (note >= 0) | _has_args(trace, record)
+    roots = Roots(roots.row[keep], roots.track[keep], roots.ts[keep], roots.end[keep])
+    wrappers, _, _ = _roots(trace, np.flatnonzero(role == IS_WRAPPER))
+    ends, _, _ = _roots(trace, np.flatnonzero(role == IS_GROUP_END))
+    return HostCalls(roots, record[keep], note[keep], wrappers, ends, roles)
+
+
+def _first(rows: NDArray[np.int64], member: NDArray[np.int64], mask: NDArray[np.bool_], n: int) -> NDArray[np.int64]:
+    out = np.full(n, -1, np.int64)
+    at = np.flatnonzero(mask)[::-1]
+    out[member[at]] = rows[at]  # reversed, so that the first of each cluster is written last
+    return out
+
+
+def _has_args(trace: RankTrace, record: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Does the record of each call (-1 = none) name its operation?"""
+    comm = np.where(record >= 0, trace.host.comm[record], -1)
+    named = np.array([c.collective is not None for c in trace.comm] + [False], np.bool_)
+    return named[comm]
+
+
+def _no_traffic(
+    trace: RankTrace, rows: NDArray[np.int64], role: NDArray[np.int8], words: Vocabulary
+) -> NDArray[np.bool_]:
+    """Records of waiting, of initialisation, and of the end of a coalesced group."""
+    idle = np.array(
+        [
+            c.collective is not None and (not words.op(c.collective)[1] or words.op(c.collective)[0] == "coalesced")
+            for c in trace.comm
+        ]
+        + [False],
+        np.bool_,
+    )
+    return (role[rows] == IS_RECORD) & idle[trace.host.comm[rows]]
+
+
+class CallBuilder:
+    """Turns host clusters into `Call`s."""
+
+    def __init__(self, trace: RankTrace, words: Vocabulary, groups: Groups) -> None:
+        self.trace, self.words, self.groups = trace, words, groups
+        self._ops: dict[str, str] = {}
+
+    def op(self, raw: str) -> str:
+        """Normalised operation, cached."""
+        found = self._ops.get(raw)
+        if found is None:
+            found = self._ops[raw] = self.words.op(raw)[0]
+        return found
+
+    def build(self, host: HostCalls) -> list[Call]:
+        """One call for each root, in the order of the roots."""
+        r = host.roots
+        columns = zip(
+            r.row.tolist(), r.track.tolist(), r.ts.tolist(), r.end.tolist(), host.record.tolist(),
+            host.note.tolist(), strict=True,
+        )  # fmt: skip
+        return [self._one(*values) for values in columns]
+
+    def _one(self, row: int, track: int, ts: int, end: int, record: int, note: int) -> Call:
+        trace = self.trace
+        h = trace.host
+        args = trace.comm[h.comm[record]] if record >= 0 and h.comm[record] >= 0 else None
+        outer = trace.names[h.name[row]]
+        c10d = self.words.c10d.get(outer)
+        note_text = trace.names[h.name[note]] if note >= 0 else None
+        raw = (args.collective if args else None) or (outer if c10d else None) or note_text or outer
+        call = Call(op=c10d.op if c10d and raw is outer else self.op(raw), op_raw=raw, call_ts=ts, call_end=end)
+        call.track = track
+        group = self.groups.resolve(args)
+        call.group_name, call.group_desc = group.name, group.desc
+        call.group_size, call.members = group.size, group.members
+        if args is not None:
+            self.take_args(call, args)
+            if call.seq is None:
+                call.seq = old_seq(args)
+        outer_args = trace.comm[h.comm[row]] if c10d and h.comm[row] >= 0 else None
+        if c10d and outer_args is not None:
+            self._from_operator(call, c10d, outer_args)
+        elif call.in_nelems is None and args is not None and args.dims:
+            call.in_nelems = call.out_nelems = elements(args, 0)
+            self._dtype(call, args, 0)
+            call.dims = _single(args.dims[0])
+        self._peer(call, args, c10d, outer_args, note_text)
+        self.payload(call)
+        return call
+
+    def take_args(self, call: Call, args: CommArgs) -> None:
+        """Copy what the arguments of a record or kernel say about the call itself."""
+        call.seq, call.comms_id = args.seq, args.comms_id
+        call.in_nelems, call.out_nelems = args.in_nelems, args.out_nelems
+        call.src_rank, call.dst_rank = args.src_rank, args.dst_rank
+        found = self.words.dtype(args.dtype)
+        call.dtype = found.name if found else args.dtype
+        call.in_splits = args.in_splits if args.in_splits != "[]" else None
+        call.out_splits = args.out_splits if args.out_splits != "[]" else None
+
+    def _from_operator(self, call: Call, op: C10dOp, args: CommArgs) -> None:
+        """Sizes, type and splits from the operator's recorded inputs, where the record has none."""
+        dims = args.dims or []
+        if op.input is not None and op.input < len(dims):
+            call.dims = _single(dims[op.input])
+        if call.in_nelems is None and call.out_nelems is None:
+            call.in_nelems = elements(args, op.input)
+            call.out_nelems = elements(args, op.output)
+        if call.dtype is None and op.input is not None:
+            self._dtype(call, args, op.input)
+        values = args.concrete or []
+        for name, position in (("in_splits", op.in_splits), ("out_splits", op.out_splits)):
+            if position is not None and position < len(values) and getattr(call, name) is None:
+                text = values[position]
+                setattr(call, name, text if isinstance(text, str) and text not in ("", "[]") else None)
+
+    def _dtype(self, call: Call, args: CommArgs, position: int) -> None:
+        types = args.types or []
+        if call.dtype is None and position < len(types) and isinstance(types[position], str):
+            found = self.words.dtype(types[position])
+            call.dtype = found.name if found else None
+
+    def _peer(
+        self, call: Call, args: CommArgs | None, op: C10dOp | None, outer: CommArgs | None, note: str | None
+    ) -> None:
+        """Global rank of the peer or root: as recorded, else its group rank looked up among the members."""
+        side = {"send": "dst", "recv": "src"}.get(call.op) or _ROOTED_ON_ONE_RANK.get(call.op)
+        if side is None or getattr(call, f"{side}_rank") is not None or call.members is None:
+            return
+        position = args.rank if args is not None else None
+        values = outer.concrete if outer is not None else None
+        if position is None and op is not None and op.peer is not None and values and op.peer < len(values):
+            position = int(values[op.peer]) if str(values[op.peer]).isdigit() else None
+        if position is None and note is not None and (found := pair(note)):
+            position = found[1]
+        if position is not None and 0 <= position < len(call.members):
+            setattr(call, f"{side}_rank", call.members[position])
+
+    def payload(self, call: Call) -> None:
+        """payload = max(input, output elements) × size of the element type; None while one is unknown."""
+        known = [n for n in (call.in_nelems, call.out_nelems) if n is not None]
+        size = self.words.dtype(call.dtype)
+        if known and size is not None:
+            call.payload_bytes = max(known) * size.bytes
+
+
+def elements(args: CommArgs, position: int | None) -> int | None:
+    """Elements of one recorded argument; an empty shape is a scalar only where a tensor type is recorded."""
+    dims, types = args.dims or [], args.types or []
+    if position is None or position >= len(dims):
+        return None
+    kind = types[position] if position < len(types) else ""
+    if dims[position] == [] and kind not in ("", "TensorList", "Scalar", "ScalarList"):
+        return 1
+    return nelems(dims[position])
+
+
+def _single(dims: object) -> list[object] | None:
+    """Dims of a list of one tensor are that tensor's."""
+    if not isinstance(dims, list) or not dims:
+        return None
+    return dims[0] if len(dims) == 1 and isinstance(dims[0], list) else dims
