@@ -27,6 +27,8 @@ EDGE_NS = 1_000
 """Spans bleed over the edge of their parent by less than this (times cut to whole µs)."""
 REPEAT_NS = 1_000_000_000
 """Two activities further apart than this cannot come from one ordinary launch call."""
+MAX_SKEW_NS = 1_000_000
+"""With a correlation id that occurs once, clocks may disagree by this much before the join is refused."""
 _MANY_PER_LAUNCH = ("graph", "batch", "multidevice")
 _MAX_PAIRS = 8_000_000
 
@@ -45,7 +47,8 @@ class Spans:
 class Links:
     """Per device row: `launch` and `op` (host rows, -1 = none), `note` (row of `trace.annotations`, -1), and
     `confidence` (int8 `LinkConfidence`): ID = launch and operator agree by id; CONTAINMENT = launch by id,
-    operator by time and thread; ANNOTATION = only the annotation on its stream.
+    operator by time and thread; ANNOTATION = only the annotation on its stream. `skewed` rows seem to start
+    before their launch, by up to `worst_skew_ns`: device and host clocks of the file do not agree.
     """
 
     trace: RankTrace
@@ -53,6 +56,8 @@ class Links:
     op: Rows
     note: Rows
     confidence: NDArray[np.int8]
+    skewed: int = 0
+    worst_skew_ns: int = 0
 
     def scopes(
         self,
@@ -188,7 +193,14 @@ def _launches(trace: RankTrace) -> Ints:
     wanted = np.flatnonzero(device.corr != -1)
     if not len(calls) or not len(wanted):
         return out
-    at = _latest(host.corr[calls], host.ts[calls], device.corr[wanted], device.ts[wanted] + SKEW_NS)
+    keys, ts = host.corr[calls], host.ts[calls]
+    at = _latest(keys, ts, device.corr[wanted], device.ts[wanted] + SKEW_NS)
+    lost = np.flatnonzero(at < 0)
+    if len(lost):
+        ids, counts = np.unique(keys, return_counts=True)
+        once = np.isin(device.corr[wanted[lost]], ids[counts == 1])
+        late = lost[once]
+        at[late] = _latest(keys, ts, device.corr[wanted[late]], device.ts[wanted[late]] + MAX_SKEW_NS)
     hit = at >= 0
     out[wanted[hit]] = calls[at[hit]]
     return _drop_repeats(trace, out)
@@ -241,7 +253,10 @@ def _notes(trace: RankTrace, launch: Ints) -> Ints:
     if not len(lost) or not len(notes):
         return out
     places: dict[tuple[int, int], int] = {}
-    track_of = [places.setdefault(k, len(places)) for k in zip(notes.device.tolist(), notes.stream.tolist(), strict=True)]
+    track_of = [
+        places.setdefault(k, len(places))
+        for k in zip(notes.device.tolist(), notes.stream.tolist(), strict=True)
+    ]
     lane = zip(device.device[lost].tolist(), device.stream[lost].tolist(), strict=True)
     track = np.array([places.get(k, -1) for k in lane], np.int64)
     order = np.lexsort((-notes.dur, notes.ts))
@@ -260,4 +275,9 @@ def link(trace: RankTrace) -> Links:
     confidence[note >= 0] = LinkConfidence.ANNOTATION
     confidence[(launch >= 0) & (op >= 0)] = LinkConfidence.CONTAINMENT
     confidence[by_id | ((launch >= 0) & (op < 0))] = LinkConfidence.ID
-    return Links(trace, launch.astype(np.int32), op.astype(np.int32), note.astype(np.int32), confidence)
+    linked = np.flatnonzero(launch >= 0)
+    early = trace.host.ts[launch[linked]] - trace.device.ts[linked]
+    return Links(
+        trace, launch.astype(np.int32), op.astype(np.int32), note.astype(np.int32), confidence,
+        skewed=int((early > SKEW_NS).sum()), worst_skew_ns=max(0, int(early.max(initial=0))),
+    )  # fmt: skip

@@ -41,7 +41,9 @@ def attach(
     """Build all calls of a rank with device work; `kinds.kind` is updated where copies turn out to be traffic."""
     calls = builder.build(host)
     device = trace.device
-    out = Attached(calls, np.full(len(device), -1, np.int64), links.confidence.copy(), host.roots.row.tolist())
+    out = Attached(
+        calls, np.full(len(device), -1, np.int64), links.confidence.copy(), host.roots.row.tolist()
+    )
     launch = links.launch.astype(np.int64)
     traffic = (kinds.kind == Kind.COMM) | (kinds.kind == Kind.FUSED)
     peers = (device.cls == DeviceClass.MEMCPY) & (device.peer == 1) & (launch >= 0)
@@ -104,10 +106,16 @@ def _wrapped_calls(
     order = np.argsort(wrapper, kind="stable")
     rows, wrapper = rows[order], wrapper[order]
     cuts = np.flatnonzero(np.diff(wrapper)) + 1
-    for number, mine in zip(wrapper[[0, *cuts]].tolist() if len(rows) else [], np.split(rows, cuts), strict=False):
+    for number, mine in zip(
+        wrapper[[0, *cuts]].tolist() if len(rows) else [], np.split(rows, cuts), strict=False
+    ):
         root = int(host.wrappers.row[number])
         name = trace.names[trace.host.name[root]]
-        told = [c.op for r in mine.tolist() if (c := _class_of(trace, kinds, r)).op not in (None, "barrier", "notify")]
+        told = [
+            c.op
+            for r in mine.tolist()
+            if (c := _class_of(trace, kinds, r)).op not in (None, "barrier", "notify")
+        ]
         op = builder.words.wrapper(name)
         if op in (None, "unknown"):
             op = told[0] if told else "unknown"

@@ -35,7 +35,9 @@ class Groups:
         self._known: dict[tuple[object, ...], Group] = {}
         self.mismatches = 0
         only = meta.groups[0] if len(meta.groups) == 1 and meta.pg_count == 1 else None
-        self.only = Group(only.name, only.desc, only.size, self._world_of(only.ranks, only.size)) if only else UNKNOWN
+        self.only = (
+            Group(only.name, only.desc, only.size, self._world_of(only.ranks, only.size)) if only else UNKNOWN
+        )
 
     def resolve(self, args: CommArgs | None) -> Group:
         """Group of a record; without any argument, the only group of the job if there is but one."""
@@ -46,7 +48,14 @@ class Groups:
             if self.only.size == size:
                 return self.only
             return Group(None, None, size, self._world_of(None, size))
-        key = (args.pg_name, args.pg_desc, args.group_size, args.rank_start, args.rank_stride, args.ranks_text)
+        key = (
+            args.pg_name,
+            args.pg_desc,
+            args.group_size,
+            args.rank_start,
+            args.rank_stride,
+            args.ranks_text,
+        )
         found = self._known.get(key)
         if found is None:
             found = self._known[key] = self._resolve(args)

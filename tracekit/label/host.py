@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tracekit.label.hostcalls import FUNCTIONAL, IS_FUNCTIONAL, NO_ROLE, RECORD, Roots
+from tracekit.label.hostcalls import RECORD
 from tracekit.label.vocabulary import nelems
 from tracekit.model import CPU_DEVICE, NO_TIME, Activities, HostCat, Kind, LinkConfidence
 
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 _WORKER = re.compile(r"^gloo:(?!:)")
 _COMM_OP = re.compile(r"^(?:_?c10d(?:_functional(?:_autograd)?)?|symm_mem)::")
-_STEP_MARK = re.compile(r"^ProfilerStep#")
 
 
 def has_host_work(trace: RankTrace, host: HostCalls) -> bool:
@@ -37,7 +36,9 @@ def has_host_work(trace: RankTrace, host: HostCalls) -> bool:
     return bool((trace.host.cat == HostCat.CPU_OP).any()) and not (host.note >= 0).any()
 
 
-def join_workers(trace: RankTrace, calls: list[Call], host: HostCalls, words: Vocabulary) -> NDArray[np.int64]:
+def join_workers(
+    trace: RankTrace, calls: list[Call], host: HostCalls, words: Vocabulary
+) -> NDArray[np.int64]:
     """Worker span (host row, -1 = none) of each call. Exact shapes first, then spans or calls without shapes."""
     out = np.full(len(calls), -1, np.int64)
     is_worker = np.array([bool(_WORKER.match(n)) for n in trace.names], np.bool_)
@@ -97,7 +98,9 @@ def _freeze(dims: object) -> object:
     return tuple(tuple(d) if isinstance(d, list) else d for d in dims)
 
 
-def fill_from_workers(trace: RankTrace, calls: list[Call], worker: NDArray[np.int64], words: Vocabulary) -> None:
+def fill_from_workers(
+    trace: RankTrace, calls: list[Call], worker: NDArray[np.int64], words: Vocabulary
+) -> None:
     """Time, thread, library and missing sizes of calls from their worker spans (a send keeps only its start)."""
     host = trace.host
     for call, row in zip(calls, worker.tolist(), strict=True):
@@ -112,7 +115,9 @@ def fill_from_workers(trace: RankTrace, calls: list[Call], worker: NDArray[np.in
             continue
         if call.in_nelems is None and call.out_nelems is None:
             call.in_nelems = nelems(args.dims)
-            call.out_nelems = call.in_nelems if call.op in ("all_reduce", "send", "recv", "broadcast") else None
+            call.out_nelems = (
+                call.in_nelems if call.op in ("all_reduce", "send", "recv", "broadcast") else None
+            )
         if call.dtype is None and args.types and isinstance(args.types[0], str):
             found = words.dtype(args.types[0])
             call.dtype = found.name if found else None
@@ -126,7 +131,9 @@ def main_track(trace: RankTrace, host: HostCalls, markers: list[Marker]) -> int:
     """The thread that computes: the one with the step markers, else with most calls, else with most operator time."""
     rows = trace.host
     if markers:
-        marked = np.isin(rows.ts, np.array([m.start for m in markers], np.int64)) & (rows.cat == HostCat.ANNOTATION)
+        marked = np.isin(rows.ts, np.array([m.start for m in markers], np.int64)) & (
+            rows.cat == HostCat.ANNOTATION
+        )
         names = {m.name for m in markers}
         for row in np.flatnonzero(marked).tolist():
             if trace.names[rows.name[row]] in names:
@@ -141,7 +148,9 @@ def compute_rows(trace: RankTrace, track: int) -> NDArray[np.int64]:
     """Outermost operators of a thread that neither communicate nor enclose an operator that does."""
     rows = trace.host
     mine = np.flatnonzero((rows.track == track) & (rows.cat == HostCat.CPU_OP))
-    is_comm = np.array([n == RECORD or bool(_COMM_OP.match(n)) for n in trace.names], np.bool_)[rows.name[mine]]
+    is_comm = np.array([n == RECORD or bool(_COMM_OP.match(n)) for n in trace.names], np.bool_)[
+        rows.name[mine]
+    ]
     ts, end = rows.ts[mine], rows.ts[mine] + rows.dur[mine]
     comm_ts = ts[is_comm]
     encloses = np.searchsorted(comm_ts, ts, "left") < np.searchsorted(comm_ts, end, "left")
@@ -163,7 +172,7 @@ def host_activities(
     compute = compute_rows(trace, track)
     ts = rows.ts[compute].tolist()
     dur = rows.dur[compute].tolist()
-    ends = np.sort(rows.ts[compute] + rows.dur[compute])
+    compute_ts, compute_end = rows.ts[compute], rows.ts[compute] + rows.dur[compute]
     name = rows.name[compute].tolist()
     stream = rows.track[compute].tolist()
     call_of = [-1] * len(ts)
@@ -175,7 +184,7 @@ def host_activities(
             continue
         start, stop = int(rows.ts[row]), int(rows.ts[row] + rows.dur[row])
         if call.op == "recv":
-            start = _idle_since(ends, rows, compute, start, stop)
+            start = _idle_since(compute_ts, compute_end, start, stop)
             call.ts, call.dur = start, stop - start
             if stop <= start:
                 continue
@@ -197,17 +206,15 @@ def host_activities(
     return sorted_activities(out)
 
 
-def _idle_since(
-    ends: NDArray[np.int64], rows: object, compute: NDArray[np.int64], start: int, stop: int
-) -> int:
-    """When a receive that ended at `stop` began to be waited for: after the last compute before its end."""
-    host = rows
-    ts = host.ts[compute]  # type: ignore[attr-defined]
-    running = np.searchsorted(ts, stop, "left") - 1
-    if running >= 0 and ts[running] + host.dur[compute[running]] > stop:  # type: ignore[attr-defined]
-        return stop
-    last = np.searchsorted(ends, stop, "right") - 1
-    return max(start, int(ends[last])) if last >= 0 else start
+def _idle_since(ts: NDArray[np.int64], end: NDArray[np.int64], start: int, stop: int) -> int:
+    """When a receive that ended at `stop` began to be waited for: after the last compute before its end.
+
+    ts, end: compute intervals, both ascending (they are outermost operators of one thread).
+    """
+    running = int(np.searchsorted(ts, stop, "left")) - 1
+    if running < 0:
+        return start
+    return min(stop, max(start, int(end[running])))
 
 
 def sorted_activities(a: Activities) -> Activities:

@@ -27,6 +27,7 @@ FUNCTIONAL = re.compile(r"^_?c10d_functional(?:_autograd)?::")
 NO_ROLE, IS_RECORD, IS_C10D, IS_NOTE, IS_GROUP_END, IS_WRAPPER, IS_FUNCTIONAL = range(7)
 _ROOTED_ON_ONE_RANK = {"broadcast": "src", "scatter": "src", "reduce": "dst", "gather": "dst"}
 
+
 @dataclass(slots=True)
 class Roots:
     """Outermost spans of one kind, disjoint on each track; int64 arrays sorted by (track, ts)."""
@@ -126,7 +127,9 @@ def find_host_calls(trace: RankTrace, words: Vocabulary) -> HostCalls:
     return HostCalls(roots, record[keep], note[keep], wrappers, ends, roles)
 
 
-def _first(rows: NDArray[np.int64], member: NDArray[np.int64], mask: NDArray[np.bool_], n: int) -> NDArray[np.int64]:
+def _first(
+    rows: NDArray[np.int64], member: NDArray[np.int64], mask: NDArray[np.bool_], n: int
+) -> NDArray[np.int64]:
     out = np.full(n, -1, np.int64)
     at = np.flatnonzero(mask)[::-1]
     out[member[at]] = rows[at]  # reversed, so that the first of each cluster is written last
@@ -146,7 +149,8 @@ def _no_traffic(
     """Records of waiting, of initialisation, and of the end of a coalesced group."""
     idle = np.array(
         [
-            c.collective is not None and (not words.op(c.collective)[1] or words.op(c.collective)[0] == "coalesced")
+            c.collective is not None
+            and (not words.op(c.collective)[1] or words.op(c.collective)[0] == "coalesced")
             for c in trace.comm
         ]
         + [False],
@@ -186,7 +190,9 @@ class CallBuilder:
         c10d = self.words.c10d.get(outer)
         note_text = trace.names[h.name[note]] if note >= 0 else None
         raw = (args.collective if args else None) or (outer if c10d else None) or note_text or outer
-        call = Call(op=c10d.op if c10d and raw is outer else self.op(raw), op_raw=raw, call_ts=ts, call_end=end)
+        call = Call(
+            op=c10d.op if c10d and raw is outer else self.op(raw), op_raw=raw, call_ts=ts, call_end=end
+        )
         call.track = track
         group = self.groups.resolve(args)
         call.group_name, call.group_desc = group.name, group.desc

@@ -1,0 +1,242 @@
+"""Apply the label rules: once for each distinct evidence, then axis × purpose × phase → strategy.
+
+Order of trust: tier A before B before C before D; among scopes of one tier the nearest wins; two answers of tier
+A that differ make `conflict`; below 0.5, or less than 0.15 ahead of the next, the answer is `unknown`.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tracekit.label.matching import (
+    FIELDS,
+    Context,
+    Derived,
+    Evidence,
+    FactRule,
+    LabelRule,
+    Match,
+    ScopeIndex,
+    SizeTest,
+    match,
+)
+from tracekit.model import Fired, Label
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from tracekit.label.matching import Expectation
+    from tracekit.label.rules import Rules
+    from tracekit.model import Call
+
+CONFLICT = "conflict"
+UNKNOWN = "unknown"
+FLOOR = 0.5
+MARGIN = 0.15
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One conclusion of one rule; depth = nearest scope it rests on, -1 = on none."""
+
+    fired: Fired
+    depth: int
+    multi_duty: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The answer for one field: value (None = none), deciding candidate, the other values with confidence."""
+
+    value: str | None = None
+    by: Candidate | None = None
+    others: tuple[tuple[str, float], ...] = ()
+
+
+def decide(candidates: Iterable[Candidate], *, strict: bool) -> Verdict:
+    """Settle one field. strict (for the strategy): two differing A's are a conflict, weak answers are unknown."""
+    standing = _nearest(list(candidates))
+    if not standing:
+        return Verdict()
+    best: dict[str, Candidate] = {}
+    for c in sorted(standing, key=lambda c: (c.fired.tier, -c.fired.confidence, c.depth, c.fired.rule)):
+        best.setdefault(c.fired.value, c)
+    ranked = list(best.values())
+    first = ranked[0]
+    others = tuple((c.fired.value, c.fired.confidence) for c in ranked[1:])
+    rivals = [c for c in ranked[1:] if c.fired.tier == first.fired.tier]
+    everyone = ((first.fired.value, first.fired.confidence), *others)
+    if rivals and first.fired.tier == "A" and strict:
+        return Verdict(CONFLICT, first, everyone)
+    close = bool(rivals) and first.fired.confidence - rivals[0].fired.confidence < MARGIN
+    if first.fired.confidence < FLOOR or close:
+        return Verdict(UNKNOWN if strict else None, None, everyone)
+    return Verdict(first.fired.value, first, others)
+
+
+def _nearest(candidates: list[Candidate]) -> list[Candidate]:
+    """Of the conclusions of one tier that rest on scopes, those of the nearest scope only."""
+    nearest: dict[str, int] = {}
+    for c in candidates:
+        if c.depth >= 0:
+            tier = c.fired.tier
+            nearest[tier] = min(nearest.get(tier, c.depth), c.depth)
+    return [c for c in candidates if c.depth < 0 or c.depth == nearest[c.fired.tier]]
+
+
+class Engine:
+    """Evaluates the label rules for the calls of one rank."""
+
+    def __init__(self, rules: Rules, context: Context) -> None:
+        self.context = context
+        self._index = ScopeIndex()
+        self._first = [r for r in rules.labels if not r.when.derived]
+        self._second = [r for r in rules.labels if r.when.derived]
+        self._sizes = sorted(
+            {r.when.size for r in rules.labels if r.when.size} | _fact_sizes(rules.facts), key=repr
+        )
+        self._size_number = {s: i for i, s in enumerate(self._sizes)}
+        self._labels: dict[Evidence, Label] = {}
+        self._use_names = any(r.when.group_name for r in rules.labels)
+
+    def evidence(self, call: Call, scopes: tuple[str, ...], group_ops: frozenset[str]) -> Evidence:
+        """What rules may see of a call; scopes = enclosing scopes and the call's own operators, outermost first."""
+        sizes = tuple(s.passes((call.in_nelems, call.out_nelems), call.payload_bytes) for s in self._sizes)
+        return Evidence(
+            call.op, call.op_raw, call.group_desc, call.group_name if self._use_names else None, call.dtype,
+            call.family, call.kernel, scopes, group_ops, sizes,
+        )  # fmt: skip
+
+    def _match(self, rule: LabelRule, e: Evidence, derived: Derived | None) -> Match | None:
+        size = rule.when.size
+        ok = size is None or e.sizes[self._size_number[size]]
+        return match(rule.when, e, self.context, self._index, derived, ok)
+
+    def _fire(
+        self, rules: list[LabelRule], e: Evidence, derived: Derived | None, out: dict[str, list[Candidate]]
+    ) -> None:
+        for rule in rules:
+            found = self._match(rule, e, derived)
+            if found is None:
+                continue
+            tier, confidence = rule.tier, rule.confidence
+            if found.floor is not None:
+                tier, confidence = max(tier, found.floor[0]), min(confidence, found.floor[1])
+            for name, value in rule.then.items():
+                fired = Fired(rule.id, name, value, tier, confidence, found.saw)
+                out[name].append(Candidate(fired, found.depth, rule.multi_duty))
+
+    def holds(self, expectation: Expectation, e: Evidence, phase: str | None) -> bool:
+        """Does a call fulfil an expectation of a fact?"""
+        when = expectation.when
+        derived = Derived({"phase": {phase: ("A", 1.0)}} if phase else {})
+        ok = when.size is None or e.sizes[self._size_number[when.size]]
+        return match(when, e, self.context, self._index, derived, ok) is not None
+
+    def phase(self, e: Evidence) -> str | None:
+        """Phase of a call, from the rules that conclude nothing else."""
+        out: dict[str, list[Candidate]] = defaultdict(list)
+        self._fire([r for r in self._first if set(r.then) == {"phase"}], e, None, out)
+        return decide(out["phase"], strict=False).value
+
+    def nearest_scope(self, expectation: Expectation, e: Evidence) -> str | None:
+        """Text of the nearest scope an expectation matches."""
+        if expectation.when.scope is None:
+            return None
+        depth = self._index.depth(expectation.when.scope, e.scopes)
+        return e.scopes[-1 - depth] if depth >= 0 else None
+
+    def label(self, e: Evidence) -> Label:
+        """The label of a call with this evidence."""
+        found = self._labels.get(e)
+        if found is None:
+            found = self._labels[e] = self._label(e)
+        return found
+
+    def _label(self, e: Evidence) -> Label:
+        out: dict[str, list[Candidate]] = defaultdict(list)
+        self._fire(self._first, e, None, out)
+        derived = _derive(out)
+        self._fire(self._second, e, derived, out)
+        verdicts = {name: decide(out[name], strict=name == "strategy") for name in FIELDS}
+        strategy = verdicts["strategy"]
+        fired = tuple(c.fired for name in FIELDS for c in out[name])
+        by = strategy.by.fired if strategy.by else None
+        others = strategy.others
+        if strategy.value is None and verdicts["axes"].by is not None:
+            others = _possible(verdicts["axes"].value)
+        phase = verdicts["phase"]
+        if (
+            phase.by
+            and phase.by.fired.tier == "C"
+            and verdicts["purpose"].value in ("grad_reduce", "metric", "control")
+        ):
+            phase = Verdict()  # "in no other phase" says nothing of work that has its own place in a step
+        return Label(
+            strategy=strategy.value or UNKNOWN,
+            axes=verdicts["axes"].value,
+            purpose=verdicts["purpose"].value,
+            phase=phase.value,
+            variant=verdicts["variant"].value,
+            confidence=by.confidence if by else max((c for _, c in others), default=None),
+            tier=by.tier if by else None,
+            rule=by.rule if by else None,
+            alternatives=others,
+            fired=fired,
+        )
+
+
+def _derive(out: dict[str, list[Candidate]]) -> Derived:
+    """Settled axes, purpose and phase after the first pass; weak ones (below 0.5) are not built upon."""
+    known: dict[str, dict[str, tuple[str, float]]] = {}
+    single = True
+    for name in ("axes", "purpose", "phase"):
+        verdict = decide(out[name], strict=False)
+        if verdict.by is not None and verdict.value is not None:
+            known[name] = {verdict.value: (verdict.by.fired.tier, verdict.by.fired.confidence)}
+            if name == "axes":
+                single = not verdict.by.multi_duty
+    return Derived(known, single)
+
+
+def _possible(axes: str | None) -> tuple[tuple[str, float], ...]:
+    """What a group of several duties may serve, as alternatives without weight."""
+    duties = {
+        "dp": ("dp", "zero1", "zero2", "zero3"), "dp+cp": ("dp", "zero1", "zero3"), "edp": ("dp", "zero1", "zero3"),
+        "dp_shard": ("zero3", "zero2"), "dp_shard+cp": ("zero3", "zero2"), "dp_replicate": ("hsdp", "dp"),
+        "tp": ("tp", "sp"),
+    }  # fmt: skip
+    return tuple((s, 0.3) for s in duties.get(axes or "", ()))
+
+
+def _fact_sizes(facts: Iterable[FactRule]) -> set[SizeTest]:
+    return {x.when.size for f in facts for x in (*f.present, *f.absent) if x.when.size is not None}
+
+
+def explain(label: Label) -> list[str]:
+    """Lines that say, field by field, which rules fired, what they saw, and which won."""
+    if not label.fired:
+        return ["no rule fired: nothing in the recorded evidence tells what this call belongs to"]
+    lines = []
+    for name in FIELDS:
+        won = getattr(label, name)
+        for f in sorted((f for f in label.fired if f.field == name), key=lambda f: (f.tier, -f.confidence)):
+            if name == "strategy" and won == CONFLICT:
+                outcome = "in conflict"
+            else:
+                outcome = "won" if f.value == won else "lost"
+            lines.append(
+                f"{outcome:<11} {name:<8} = {f.value:<14} {f.tier} {f.confidence:.2f}  {f.rule}  saw {f.saw}"
+            )
+    if label.strategy == UNKNOWN:
+        others = ", ".join(f"{s} {c:.2f}" for s, c in label.alternatives)
+        lines.append(
+            f"strategy unknown: {'candidates ' + others if others else 'no rule concludes a strategy'}"
+        )
+    elif label.strategy == CONFLICT:
+        lines.append(
+            "strategy in conflict: rules of tier A disagree; " + ", ".join(s for s, _ in label.alternatives)
+        )
+    return lines
