@@ -1,1 +1,88 @@
+"""The command line: one module a sub-command, loaded only when it runs."""
 
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from importlib import import_module
+from typing import Any
+
+import click
+
+from tracekit.errors import TracekitError
+from tracekit.version import __version__
+
+COMMANDS = {
+    "analyze": "Which strategy's communication nothing hid, per rank and step.",
+    "doctor": "What is in these files, and how healthy they are.",
+    "explain": "Why a communication call has the label it has.",
+    "rules": "List and show the matching rules.",
+    "schema": "The published tables, column by column.",
+}
+
+EXIT_CODES = """\b
+Exit codes:
+  0  done
+  1  the analysis failed
+  2  wrong usage (options, rule files)
+  3  nothing usable in the input
+  4  a gate was crossed"""
+
+
+class _Lazy(click.Group):
+    """Loads a sub-command's module when it is asked for: `--help` imports nothing heavy."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        if name not in COMMANDS:
+            return None
+        command: click.Command = import_module(f"tracekit.commands.{name}").command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+@click.group(cls=_Lazy, epilog=EXIT_CODES, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, "--version", "-V", prog_name="tracekit")
+@click.option("--debug", is_flag=True, envvar="TRACEKIT_DEBUG", help="Show the traceback of an unexpected error.")
+@click.pass_context
+def cli(ctx: click.Context, debug: bool) -> None:
+    """Profiler traces of distributed LLM jobs: which parallel strategy cost how much time that nothing hid."""
+    ctx.obj = {"debug": debug}
+
+
+def main(args: list[str] | None = None) -> Any:
+    """Entry point: runs the command and turns every error into a message and an exit code."""
+    debug = "--debug" in (sys.argv[1:] if args is None else args) or bool(os.environ.get("TRACEKIT_DEBUG"))
+    try:
+        code = cli.main(args, prog_name="tracekit", standalone_mode=False)
+        sys.stdout.flush()
+    except click.exceptions.Abort:
+        sys.exit(130)
+    except click.ClickException as e:
+        e.show()
+        sys.exit(e.exit_code)
+    except TracekitError as e:
+        click.echo(f"tracekit: {e}", err=True)
+        sys.exit(e.exit_code)
+    except BrokenPipeError:
+        # The reader has gone (head, less): nothing is wrong. Keep the interpreter from complaining at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except Exception as e:
+        if debug:
+            traceback.print_exc()
+        click.echo(
+            f"tracekit: internal error: {type(e).__name__}: {e}\n"
+            "This is a defect of tracekit, not of your trace. Run again with --debug and report the traceback.",
+            err=True,
+        )
+        sys.exit(1)
+    sys.exit(code if isinstance(code, int) else 0)

@@ -1,0 +1,73 @@
+"""Columns → Arrow tables with the published schemas, without importing pandas."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from tracekit.model import TABLES, arrow_schema
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+
+def from_numpy(values: NDArray[Any], type_: pa.DataType, missing: NDArray[np.bool_] | None = None) -> pa.Array:
+    """Arrow array over the numpy buffer; `missing` marks nulls. (pa.array(ndarray) would import pandas.)"""
+    plain = np.ascontiguousarray(values, dtype=np.dtype(_NUMPY[str(type_)]))
+    bitmap, nulls = None, 0
+    if missing is not None and (nulls := int(missing.sum())):
+        bitmap = pa.py_buffer(np.packbits(~missing, bitorder="little").tobytes())
+    return pa.Array.from_buffers(type_, len(plain), [bitmap, pa.py_buffer(plain)], nulls)
+
+
+_NUMPY = {
+    "int8": "int8", "int32": "int32", "int64": "int64", "uint64": "uint64", "double": "float64",
+    "timestamp[ns, tz=UTC]": "int64",
+}  # fmt: skip
+
+
+def encoded(codes: NDArray[np.int32], names: Sequence[str], missing: NDArray[np.bool_] | None = None) -> pa.Array:
+    """Dictionary array of the names in use (codes are renumbered, so unused names are not stored)."""
+    used, dense = np.unique(codes if missing is None else codes[~missing], return_inverse=True)
+    full = np.zeros(len(codes), np.int32)
+    full[slice(None) if missing is None else ~missing] = dense
+    words = pa.array([names[c] for c in used.tolist()], pa.string())
+    return pa.DictionaryArray.from_arrays(from_numpy(full, pa.int32(), missing), words)
+
+
+def _strings(values: Sequence[str | None]) -> pa.Array:
+    number: dict[str, int] = {}
+    codes = [None if v is None else number.setdefault(v, len(number)) for v in values]
+    return pa.DictionaryArray.from_arrays(pa.array(codes, pa.int32()), pa.array(list(number), pa.string()))
+
+
+def build(table: str, columns: Mapping[str, Sequence[Any] | pa.Array]) -> pa.Table:
+    """Published table from plain lists (or ready Arrow arrays), in schema order."""
+    schema = arrow_schema(table)
+    arrays = []
+    for column in TABLES[table].columns:
+        values = columns[column.name]
+        if isinstance(values, pa.Array):
+            arrays.append(values)
+        elif column.type == "dict":
+            arrays.append(_strings(values))
+        else:
+            arrays.append(pa.array(list(values), schema.field(column.name).type))
+    return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def from_rows(table: str, rows: Iterable[Mapping[str, Any]]) -> pa.Table:
+    """Published table from row dictionaries; a missing key is null."""
+    rows = list(rows)
+    return build(table, {c.name: [r.get(c.name) for r in rows] for c in TABLES[table].columns})
+
+
+def constant(value: int | None, n: int, type_: pa.DataType) -> pa.Array:
+    """n times the same integer, or n nulls."""
+    if value is None:
+        return pa.nulls(n, type_)
+    return from_numpy(np.full(n, value, np.int64), type_)

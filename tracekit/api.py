@@ -1,0 +1,163 @@
+"""The public face: `open`, `analyze`, `Run`, `Result`."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tracekit.errors import UsageError
+from tracekit.model import TABLES
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
+
+    from tracekit.ingest.run import RunTables
+
+Paths = str | Path | Iterable[str | Path]
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Traces to analyse and how to read them; nothing is read before `analyze`."""
+
+    paths: tuple[str, ...]
+    strict: bool = False
+    rules: tuple[str, ...] = ()
+    step_pattern: str | None = None
+    rank_regex: str | None = None
+    rank_map: str | None = None
+    workers: int | None = None
+
+
+def _paths(paths: Paths) -> tuple[str, ...]:
+    given = (paths,) if isinstance(paths, str | Path) else tuple(paths)
+    if not given:
+        raise UsageError("no path given; name a trace file, a folder or a pattern")
+    return tuple(str(p) for p in given)
+
+
+def open(  # noqa: A001 - `tracekit.open` is the documented name
+    paths: Paths,
+    *,
+    strict: bool = False,
+    rules: Iterable[str | Path] = (),
+    step_pattern: str | None = None,
+    rank_regex: str | None = None,
+    rank_map: str | Path | None = None,
+    workers: int | None = None,
+) -> Run:
+    """Name the traces of one job: files, folders (recursive) or glob patterns."""
+    return Run(
+        _paths(paths), strict, tuple(str(r) for r in rules), step_pattern, rank_regex,
+        None if rank_map is None else str(rank_map), workers,
+    )  # fmt: skip
+
+
+def analyze(
+    run: Run | Paths, *, detail: bool = True, progress: Callable[[int, int, str], None] | None = None, **options: Any
+) -> Result:
+    """Analyse a run. detail: keep the per-activity and per-call tables (on disk until the result goes).
+
+    Raises UnusableInput, UsageError, RuleError (see `tracekit.errors`).
+    """
+    from tracekit.ingest.run import run as execute
+    from tracekit.ingest.worker import Options, rules_of
+
+    job = run if isinstance(run, Run) else open(run, **options)
+    folder = tempfile.mkdtemp(prefix="tracekit-") if detail else None
+    try:
+        how = Options(job.strict, job.rules, job.step_pattern, folder)
+        rules_of(how)  # a mistake in a rule file shows before any trace is read
+        tables = execute(
+            job.paths, how, workers=job.workers, rank_regex=job.rank_regex, rank_map=job.rank_map, progress=progress
+        )
+    except BaseException:
+        if folder:
+            shutil.rmtree(folder, ignore_errors=True)
+        raise
+    return Result(tables, _Folder(folder))
+
+
+class _Folder:
+    """Removes a temporary folder when nobody needs it any more."""
+
+    def __init__(self, path: str | None) -> None:
+        self.path = path
+
+    def __del__(self) -> None:
+        if self.path:
+            shutil.rmtree(self.path, ignore_errors=True)
+
+
+@dataclass
+class Result:
+    """Tables of an analysed run: `res.exposure` is a pandas DataFrame, `res.arrow("exposure")` the table."""
+
+    run: RunTables
+    _folder: _Folder = field(repr=False)
+
+    def arrow(self, table: str) -> pa.Table:
+        """One published table as Arrow. The big ones need `analyze(..., detail=True)`."""
+        from tracekit.output.details import merged
+        from tracekit.output.rows import table_of
+
+        if table not in TABLES:
+            raise UsageError(f"no table {table!r}; there are {', '.join(TABLES)}")
+        return merged(self.run, table) if TABLES[table].per_rank else table_of(self.run, table)
+
+    def frame(self, table: str) -> pd.DataFrame:
+        """One published table as pandas, with nullable dtypes."""
+        import pandas as pd
+
+        dtypes: Mapping[Any, Any] = {
+            t: d() for t, d in zip(*_nullable(), strict=True)
+        }
+        frame: pd.DataFrame = self.arrow(table).to_pandas(types_mapper=dtypes.get)
+        return frame
+
+    def __getattr__(self, name: str) -> pd.DataFrame:
+        """Every published table is an attribute."""
+        if name in TABLES:
+            return self.frame(name)
+        raise AttributeError(name)
+
+    @cached_property
+    def document(self) -> dict[str, Any]:
+        """The object that `tracekit analyze --json` prints."""
+        from tracekit.output.document import document
+
+        return document(self.run)
+
+    def to_json(self) -> str:
+        """`document` as JSON text."""
+        from tracekit.output.document import dumps
+
+        return dumps(self.document)
+
+    def to_markdown(self) -> str:
+        """The report as Markdown, to paste into an issue."""
+        from tracekit.output.markdown import render
+
+        return render(self.run)
+
+    def write(self, folder: str | Path, *, overwrite: bool = False) -> Path:
+        """Write the Parquet dataset; replaces an older dataset of tracekit's, anything else only with overwrite."""
+        from tracekit.output.parquet import write
+
+        return write(self.run, Path(folder), overwrite=overwrite)
+
+
+def _nullable() -> tuple[list[Any], list[Any]]:
+    import pandas as pd
+    import pyarrow as pa
+
+    return (
+        [pa.int32(), pa.int64(), pa.uint64(), pa.bool_(), pa.string()],
+        [pd.Int32Dtype, pd.Int64Dtype, pd.UInt64Dtype, pd.BooleanDtype, pd.StringDtype],
+    )

@@ -1,0 +1,72 @@
+"""`tracekit analyze`: traces → report, JSON and Parquet dataset."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from tracekit.commands import options
+
+
+@click.command("analyze")
+@options.paths
+@click.option("-o", "--output", metavar="DIR", help="Write the Parquet dataset there.")
+@click.option("-f", "--force", is_flag=True, help="Replace DIR even if tracekit did not write it.")
+@options.as_json
+@click.option("--format", "form", type=click.Choice(["table", "json", "markdown"]), default="table", show_default=True, help="Form of the report.")
+@click.option("--ranks", is_flag=True, help="List every rank (above 8 they are collapsed).")
+@click.option("--steps", is_flag=True, help="List every step.")
+@options.reading
+@click.option("-q", "--quiet", is_flag=True, help="No report; only errors, and what was asked for with -o.")
+def command(
+    paths: tuple[str, ...], output: str | None, force: bool, as_json: bool, form: str, ranks: bool, steps: bool, quiet: bool,
+    rule_files: tuple[str, ...], **how: Any,
+) -> None:
+    """Which strategy's communication nothing hid, per rank and step.
+
+    PATH is a trace file, a folder (searched through) or a glob pattern; all of them together are one job.
+    """
+    from tracekit.api import analyze, open
+
+    run = open(paths, rules=rule_files, **how)
+    result = analyze(run, detail=output is not None, progress=_progress(quiet))
+    if output is not None:
+        result.write(output, overwrite=force)
+    if quiet:
+        return
+    if as_json or form == "json":
+        click.echo(result.to_json())
+        return
+    if form == "markdown":
+        from tracekit.output.markdown import render
+
+        click.echo(render(result.run, all_ranks=ranks, steps=steps), nl=False)
+        return
+    _table(result, ranks, steps)
+    if output is not None:
+        click.echo(f"wrote   {output} (Parquet; `tracekit schema` describes the tables)")
+
+
+def _table(result: Any, ranks: bool, steps: bool) -> None:
+    from rich.console import Console
+
+    from tracekit.output.terminal import report
+
+    # Text for a pipe or a file must not be cut to a guessed terminal width.
+    console = Console(width=None if sys.stdout.isatty() else 160, soft_wrap=False)
+    report(result.run, console, all_ranks=ranks, steps=steps)
+
+
+def _progress(quiet: bool) -> Callable[[int, int, str], None] | None:
+    """Progress on stderr, only when somebody watches."""
+    if quiet or not sys.stderr.isatty():
+        return None
+
+    def show(done: int, total: int, path: str) -> None:
+        end = "\n" if done == total else ""
+        click.echo(f"\r{done}/{total} {path[-60:]:60}{end}", nl=False, err=True)
+
+    return show

@@ -1,0 +1,81 @@
+"""`tracekit doctor`: what is in these files, and how healthy they are."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tracekit.commands import options
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tracekit.model import RankTrace
+
+
+@click.command("doctor")
+@options.paths
+@options.strict
+@options.as_json
+def command(paths: tuple[str, ...], strict: bool, as_json: bool) -> None:
+    """What is in these files, and how healthy they are: format, writer, ranks, groups, events, links, losses.
+
+    Exit code 3 when no file can be used.
+    """
+    from tracekit.errors import UnusableInput
+    from tracekit.ingest.discover import discover
+    from tracekit.output.doctor import lines
+
+    reports: list[dict[str, Any]] = []
+    try:
+        found = discover(paths)
+        files, others = found.files, found.others
+    except UnusableInput as e:
+        click.echo(json.dumps({"files": [], "error": str(e)}) if as_json else str(e), err=not as_json)
+        raise
+    for path, what in others:
+        reports.append({"file": str(path), "format": what.title, "usable": False, "reason": what.advice})
+    for path in files:
+        reports += _examine(path, strict)
+    if as_json:
+        click.echo(json.dumps({"files": reports}, indent=1))
+    else:
+        for one in reports:
+            click.echo("\n".join(lines(one)))
+    if not any(r["usable"] for r in reports):
+        raise UnusableInput("none of these files can be used; the reasons are above")
+
+
+def _examine(path: Path, strict: bool) -> list[dict[str, Any]]:
+    from tracekit.errors import UnusableInput
+    from tracekit.parsers import identify, parse
+
+    what = identify(path)
+    try:
+        traces = parse(path, strict=strict)
+    except UnusableInput as e:
+        return [{"file": str(path), "format": what.title, "usable": False, "reason": str(e)}]
+    return [_report(t, what.title) for t in traces]
+
+
+def _report(trace: RankTrace, title: str) -> dict[str, Any]:
+    from collections import Counter
+
+    from tracekit.model import LinkConfidence
+    from tracekit.parsers.links import link
+
+    m = trace.meta
+    links = Counter(LinkConfidence(int(c)).name.lower() for c in link(trace).confidence)
+    return {
+        "file": m.path, "part": m.part, "format": title, "usable": True, "era": m.era, "compression": m.compression,
+        "json_bytes": m.json_bytes, "rank": m.rank, "world_size": m.world_size, "backend": m.backend,
+        "nccl_version": m.nccl_version, "host": m.host_name, "on_demand": m.on_demand,
+        "devices": sorted({str(d.get("name")) for d in m.devices if d.get("name")}),
+        "groups": [{"name": g.name, "desc": g.desc, "size": g.size} for g in m.groups],
+        "window_ns": trace.window_ns[1] - trace.window_ns[0], "host_rows": len(trace.host),
+        "device_rows": len(trace.device), "communication_records": len(trace.comm), "links": dict(sorted(links.items())),
+        "events": trace.event_counts,
+        "health": [{"severity": h.severity, "reason": h.reason, "count": h.count, "example": h.example} for h in trace.health],
+    }  # fmt: skip

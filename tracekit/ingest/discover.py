@@ -1,0 +1,88 @@
+"""Paths, folders and patterns → the trace files to read, and what was passed over."""
+
+from __future__ import annotations
+
+import glob
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tracekit.errors import ForeignFormat, UnusableInput
+from tracekit.parsers import identify
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from tracekit.parsers import Format
+
+DATASET_MARK = "tracekit-dataset.json"
+MAX_FILES = 100_000
+
+
+@dataclass(slots=True)
+class Found:
+    """`files`: readable traces in a stable order; `others`: (file, format) of what is none."""
+
+    files: list[Path] = field(default_factory=list)
+    others: list[tuple[Path, Format]] = field(default_factory=list)
+
+
+def discover(paths: Iterable[str | Path]) -> Found:
+    """Expand files, folders (recursive) and glob patterns; sniff each file once.
+
+    Raises UnusableInput when a path does not exist or nothing readable is found; the message names the
+    format or fault of each file (the first few).
+    """
+    found = Found()
+    for path in _expand(paths):
+        what = identify(path)
+        if what.readable:
+            found.files.append(path)
+        else:
+            found.others.append((path, what))
+    if not found.files:
+        raise _nothing(found)
+    return found
+
+
+def _nothing(found: Found) -> UnusableInput:
+    if len(found.others) == 1:
+        path, what = found.others[0]
+        return ForeignFormat(f"{path}: {what.title}: {what.advice}")
+    shown = "\n".join(f"  {p}: {w.title}" for p, w in found.others[:5])
+    more = f"\n  … and {len(found.others) - 5} more" if len(found.others) > 5 else ""
+    return UnusableInput(f"no trace among {len(found.others)} files; expected Kineto JSON from torch.profiler\n{shown}{more}")
+
+
+def _expand(paths: Iterable[str | Path]) -> list[Path]:
+    out: dict[Path, None] = {}
+    for given in paths:
+        path = Path(given)
+        if path.is_dir():
+            inside = _walk(path)
+            if not inside:
+                raise UnusableInput(f"{path}: the folder holds no files; give the folder with the traces")
+        elif path.exists():
+            inside = [path]
+        else:
+            inside = [Path(p) for p in sorted(glob.glob(str(given), recursive=True)) if Path(p).is_file()]
+            if not inside:
+                raise UnusableInput(f"{path}: no such file or folder, and no file matches it as a pattern")
+        out.update(dict.fromkeys(inside))
+        if len(out) > MAX_FILES:
+            raise UnusableInput(f"{path}: more than {MAX_FILES:,} files; give a folder with traces only")
+    return list(out)
+
+
+def _walk(folder: Path) -> list[Path]:
+    """Files below a folder, without hidden ones and without datasets that tracekit wrote."""
+    files: list[Path] = []
+    for entry in sorted(folder.iterdir()):
+        if entry.name.startswith("."):
+            continue
+        if entry.is_dir() and not entry.is_symlink():
+            if not (entry / DATASET_MARK).exists():
+                files += _walk(entry)
+        elif entry.is_file():
+            files.append(entry)
+    return files

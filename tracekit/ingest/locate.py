@@ -1,0 +1,40 @@
+"""Find one rank of a run and label it, without analysing the others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tracekit.errors import UsageError
+from tracekit.ingest.discover import discover
+from tracekit.ingest.run import run
+from tracekit.ingest.worker import Options, labelled_parts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from tracekit.model import LabelledRank
+
+
+def rank_of_run(
+    paths: Iterable[str | Path],
+    options: Options,
+    rank: int | None,
+    *,
+    rank_regex: str | None = None,
+    rank_map: str | None = None,
+) -> LabelledRank:
+    """The labelled trace of `rank`; rank None = the only trace there is. Raises UsageError otherwise."""
+    paths = list(paths)
+    files = discover(paths).files
+    if len(files) == 1:
+        parts = labelled_parts(str(files[0]), options)
+        if len(parts) == 1 and rank in (None, parts[0].meta.rank):
+            return parts[0]
+    rows = [r for r in run(paths, options, rank_regex=rank_regex, rank_map=rank_map).tables["ranks"] if r["used"]]
+    hits = [r for r in rows if rank is None or r["rank"] == rank]
+    if len(hits) != 1:
+        present = ", ".join("?" if r["rank"] is None else str(r["rank"]) for r in rows)
+        raise UsageError(f"--collective: name the rank as RANK:ID; ranks here: {present}")
+    parts = labelled_parts(hits[0]["source"], options)
+    return next(p for p in parts if p.meta.part == hits[0]["part"])

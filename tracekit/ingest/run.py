@@ -1,0 +1,200 @@
+"""A run: files → worker processes → identities → the published tables."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tracekit.errors import UnusableInput
+from tracekit.ingest.discover import Found, discover
+from tracekit.ingest.identity import Decision, Part, resolve
+from tracekit.ingest.usermap import user_ranks
+from tracekit.ingest.worker import Failure, Options, PartResult, work
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+Progress = Callable[[int, int, str], None]
+Row = dict[str, Any]
+
+
+@dataclass(slots=True)
+class RunTables:
+    """Rows of every small published table; `details` = (rank, arrow files, ns to add to their times).
+
+    `origin_ns` is the run's origin; `absolute` tells whether it is Unix time.
+    """
+
+    origin_ns: int
+    absolute: bool
+    world_size: int | None
+    tables: dict[str, list[Row]] = field(default_factory=dict)
+    details: list[tuple[int | None, dict[str, str], int]] = field(default_factory=list)
+    coverage: Row = field(default_factory=dict)
+    sites: list[Row] = field(default_factory=list)
+    devices: tuple[str, ...] = ()
+    frameworks: tuple[str, ...] = ()
+
+
+def run(
+    paths: Iterable[str | Path],
+    options: Options,
+    *,
+    workers: int | None = None,
+    rank_regex: str | None = None,
+    rank_map: str | Path | None = None,
+    progress: Progress | None = None,
+) -> RunTables:
+    """Analyse all traces below `paths`. The result does not depend on the order of the files.
+
+    Raises UnusableInput when nothing can be used, or under strict reading when any file is damaged.
+    """
+    user = user_ranks(rank_regex, rank_map)
+    found = discover(paths)
+    results, failures = _work(found, options, workers, progress)
+    if failures and (options.strict or not results):
+        raise UnusableInput("\n".join(f.message for f in failures[:5]))
+    results.sort(key=lambda r: (r.meta.path, r.meta.part))
+    parts = [_part(r) for r in results]
+    decision = resolve(parts, user)
+    return _collect(results, parts, decision, found, failures)
+
+
+def _part(r: PartResult) -> Part:
+    """Equal content gives an equal digest, whatever the file's name or compression."""
+    digest = f"{r.meta.rank}|{r.window}|{sorted(r.event_counts.items())}"
+    absolute = r.meta.base_ns is not None or r.window[0] > 10**18
+    return Part(r.meta, r.window if absolute else None, sum(r.event_counts.values()), digest)
+
+
+def _work(
+    found: Found, options: Options, workers: int | None, progress: Progress | None
+) -> tuple[list[PartResult], list[Failure]]:
+    results: list[PartResult] = []
+    failures: list[Failure] = []
+    for done, (path, got) in enumerate(_each(found, options, workers), 1):
+        if isinstance(got, Failure):
+            failures.append(got)
+        else:
+            results += got
+        if progress:
+            progress(done, len(found.files), str(path))
+    return results, failures
+
+
+def _each(found: Found, options: Options, workers: int | None) -> Iterator[tuple[Path, list[PartResult] | Failure]]:
+    """(file, outcome) in the order of the files; one process a file at a time, so memory is workers x one rank."""
+    count = min(workers or os.cpu_count() or 1, len(found.files))
+    if count <= 1:
+        for number, path in enumerate(found.files):
+            yield path, work(number, str(path), options)
+        return
+    import multiprocessing
+
+    # Largest first keeps the pool busy to the end; results are taken in file order all the same.
+    order = sorted(range(len(found.files)), key=lambda i: -found.files[i].stat().st_size)
+    with ProcessPoolExecutor(count, mp_context=multiprocessing.get_context("forkserver")) as pool:
+        jobs = {i: pool.submit(work, i, str(found.files[i]), options) for i in order}
+        for i, path in enumerate(found.files):
+            yield path, jobs.pop(i).result()
+
+
+def _collect(
+    results: list[PartResult], parts: list[Part], decision: Decision, found: Found, failures: list[Failure]
+) -> RunTables:
+    used = [(r, p) for r, p in zip(results, parts, strict=True) if p.used]
+    used.sort(key=lambda rp: (rp[1].rank is None, rp[1].rank or 0, rp[0].meta.path, rp[0].meta.part))
+    origin = min((r.origin_ns for r, _ in used), default=0)
+    absolute = all(p.window is not None for _, p in used)
+    out = RunTables(origin, absolute, decision.world_size)
+    out.tables["ranks"] = [_rank_row(r, p) for r, p in sorted(zip(results, parts, strict=True), key=_rank_order)]
+    for name in ("steps", "exposure", "breakdown", "totals"):
+        out.tables[name] = [_placed(row, r, p, origin, absolute) for r, p in used for row in getattr(r.tables, name)]
+    out.tables["groups"] = _groups(used)
+    out.tables["health"] = _health(results, parts, found, failures)
+    out.tables["findings"] = _findings(used, decision, failures)
+    out.details = [(p.rank, r.detail, _delta(r, origin, absolute)) for r, p in used if r.detail]
+    out.coverage = _coverage(used)
+    out.sites = [s | {"rank": p.rank} for r, p in used for s in r.tables.sites]
+    out.devices = tuple(sorted({str(d.get("name")) for r, _ in used for d in r.meta.devices[:1] if d.get("name")}))
+    out.frameworks = tuple(sorted({f for r, _ in used for f in r.frameworks}))
+    return out
+
+
+def _rank_order(rp: tuple[PartResult, Part]) -> tuple[bool, int, str, int]:
+    return (rp[1].rank is None, rp[1].rank or 0, rp[0].meta.path, rp[0].meta.part)
+
+
+def _delta(r: PartResult, origin: int, absolute: bool) -> int:
+    """ns to add to a trace's own times; traces without a common clock keep their own origin."""
+    return r.origin_ns - origin if absolute else 0
+
+
+def _placed(row: Row, r: PartResult, p: Part, origin: int, absolute: bool) -> Row:
+    out = row | {"rank": p.rank}
+    if "ts_ns" in out:
+        out["ts_ns"] += _delta(r, origin, absolute)
+    return out
+
+
+def _rank_row(r: PartResult, p: Part) -> Row:
+    names = [str(d.get("name")) for d in r.meta.devices if d.get("name")]
+    return {
+        "rank": p.rank, "source": r.meta.path, "part": r.meta.part, "used": p.used, "reason": p.reason,
+        "identity": p.identity, "world_size": r.meta.world_size, "host": r.meta.host_name,
+        "device_name": names[0] if names else None, "era": r.meta.era, "origin_ns": r.origin_ns,
+        "window_ns": r.window[1] - r.window[0], "events": sum(r.event_counts.values()),
+    }  # fmt: skip
+
+
+def _groups(used: list[tuple[PartResult, Part]]) -> list[Row]:
+    known: dict[tuple[int, ...], Row] = {}
+    for r, _ in used:
+        for g in r.tables.groups:
+            known.setdefault(tuple(g["members"]), g)
+    rows = []
+    for members, g in sorted(known.items()):
+        for position, rank in enumerate(members):
+            head = {k: g[k] for k in ("group_id", "group_name", "group_desc")}
+            rows.append(head | {"rank": rank, "position": position})
+    return rows
+
+
+def _health(results: list[PartResult], parts: list[Part], found: Found, failures: list[Failure]) -> list[Row]:
+    rows = [
+        {"rank": p.rank, "source": r.meta.path, "severity": h.severity, "reason": h.reason, "count": h.count, "example": h.example or None}
+        for r, p in zip(results, parts, strict=True)
+        for h in r.health
+    ]  # fmt: skip
+    rows += [
+        {"rank": None, "source": str(path), "severity": "info", "reason": f"not a trace, passed over: {what.title}", "count": 1, "example": what.advice}
+        for path, what in found.others
+    ]  # fmt: skip
+    rows += [{"rank": None, "source": f.path, "severity": "lost", "reason": "file could not be used", "count": 1, "example": f.message} for f in failures]  # fmt: skip
+    return rows
+
+
+_SEVERITY = {"error": 0, "warning": 1, "info": 2}
+
+
+def _findings(used: list[tuple[PartResult, Part]], decision: Decision, failures: list[Failure]) -> list[Row]:
+    rows = list(decision.findings)
+    rows += [{"severity": "warning", "code": "unusable-file", "rank": None, "message": f.message} for f in failures]
+    rows += [f | {"rank": p.rank} for r, p in used for f in r.tables.findings]
+    return sorted(rows, key=lambda f: (_SEVERITY[f["severity"]], f["code"], f["rank"] is not None, f["rank"] or 0, f["message"]))
+
+
+def _coverage(used: list[tuple[PartResult, Part]]) -> Row:
+    tiers: dict[str, int] = {}
+    for r, _ in used:
+        for tier, ns in r.tables.coverage.get("tiers", {}).items():
+            tiers[tier] = tiers.get(tier, 0) + ns
+    return {
+        "comm_ns": sum(r.tables.coverage.get("comm_ns", 0) for r, _ in used),
+        "labelled_ns": sum(r.tables.coverage.get("labelled_ns", 0) for r, _ in used),
+        "tiers": dict(sorted(tiers.items())),
+    }

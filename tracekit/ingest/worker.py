@@ -1,0 +1,124 @@
+"""The unit of work: one file → parsed, labelled and analysed traces, with only small tables left."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tracekit.errors import UnusableInput
+
+if TYPE_CHECKING:
+    from tracekit.analysis import RankTables
+    from tracekit.label import Rules
+    from tracekit.model import HealthEntry, LabelledRank, TraceMeta
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What a run was asked to do; picklable, so that workers get it whole.
+
+    detail: folder for the big tables of each trace (Arrow files), or None to drop them.
+    """
+
+    strict: bool = False
+    rules: tuple[str, ...] = ()
+    step_pattern: str | None = None
+    detail: str | None = None
+
+
+@dataclass(slots=True)
+class PartResult:
+    """One trace, without its rank yet: rows hold rank None and times from `origin_ns`."""
+
+    meta: TraceMeta
+    window: tuple[int, int]
+    event_counts: dict[str, int]
+    health: list[HealthEntry]
+    tables: RankTables
+    origin_ns: int
+    frameworks: tuple[str, ...]
+    detail: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Failure:
+    """A file that could not be used, and why."""
+
+    path: str
+    message: str
+
+
+_rules_cache: dict[tuple[tuple[str, ...], str | None], Rules] = {}
+
+
+def rules_of(options: Options) -> Rules:
+    """The rules in force, loaded once a process."""
+    from tracekit.label import load_rules
+
+    key = (options.rules, options.step_pattern)
+    if key not in _rules_cache:
+        _rules_cache[key] = load_rules(options.rules, options.step_pattern)
+    return _rules_cache[key]
+
+
+def labelled_parts(path: str, options: Options) -> list[LabelledRank]:
+    """Parse and label one file. Raises UnusableInput and its kin."""
+    from tracekit.label import label_rank
+    from tracekit.parsers import parse
+
+    rules = rules_of(options)
+    return [label_rank(trace, rules) for trace in parse(path, strict=options.strict)]
+
+
+def work(number: int, path: str, options: Options) -> list[PartResult] | Failure:
+    """Analyse one file; never raises for bad input."""
+    from tracekit.label import label_rank
+    from tracekit.parsers import parse
+
+    try:
+        traces = parse(path, strict=options.strict)
+        rules = rules_of(options)
+        out = []
+        while traces:
+            trace = traces.pop(0)
+            labelled = label_rank(trace, rules)
+            del trace  # the parsed rows are not needed any more: keep the peak at one trace
+            out.append(_analyse(labelled, f"{number:06d}-{len(out)}", options))
+    except UnusableInput as e:
+        return Failure(path, str(e))
+    return out
+
+
+def _analyse(labelled: LabelledRank, name: str, options: Options) -> PartResult:
+    from tracekit.analysis import analyze_rank
+
+    origin = labelled.window_ns[0]
+    tables = analyze_rank(labelled, origin_ns=origin)
+    detail = _spill(tables, name, options.detail) if options.detail else {}
+    tables.activities = tables.activities.slice(0, 0)
+    tables.collectives = tables.collectives.slice(0, 0)
+    return PartResult(
+        meta=labelled.meta,
+        window=labelled.window_ns,
+        event_counts=labelled.event_counts,
+        health=labelled.health,
+        tables=tables,
+        origin_ns=origin,
+        frameworks=labelled.frameworks,
+        detail=detail,
+    )
+
+
+def _spill(tables: RankTables, name: str, folder: str) -> dict[str, str]:
+    """Write the big tables as Arrow files; the run rewrites them once rank and origin are known."""
+    import pyarrow as pa
+
+    paths = {}
+    for table in ("activities", "collectives"):
+        path = str(Path(folder) / f"{table}-{name}.arrow")
+        data: Any = getattr(tables, table)
+        with pa.OSFile(path, "wb") as sink, pa.ipc.new_file(sink, data.schema) as writer:
+            writer.write_table(data)
+        paths[table] = path
+    return paths

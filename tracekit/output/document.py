@@ -1,0 +1,39 @@
+"""The JSON object of `tracekit analyze --json`; scripts depend on its keys."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from tracekit.model import SCHEMA_VERSION
+from tracekit.version import __version__
+
+if TYPE_CHECKING:
+    from tracekit.ingest.run import RunTables
+
+
+def document(run: RunTables) -> dict[str, Any]:
+    """All results in one object. Keys without an analysis in this version hold empty lists or null."""
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "tool_version": __version__,
+        "sources": [r["source"] for r in run.tables["ranks"]],
+        "ranks": run.tables["ranks"],
+        "layout": {"declared": None, "inferred": None},
+        "totals": run.tables["totals"],
+        "steps": run.tables["steps"],
+        "breakdown": run.tables["breakdown"],
+        "exposure": run.tables["exposure"],
+        "groups": run.tables["groups"],
+        "pipeline": [],
+        "stragglers": [],
+        "theory": None,
+        "coverage": run.coverage,
+        "findings": run.tables["findings"],
+        "health": run.tables["health"],
+    }
+
+
+def dumps(value: dict[str, Any]) -> str:
+    """JSON text; strings from traces are escaped to ASCII, NaN is impossible."""
+    return json.dumps(value, indent=1, allow_nan=False)

@@ -1,0 +1,39 @@
+"""The report as Markdown, to paste into an issue."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from tracekit.output.summary import Grid, clean, summarise
+
+if TYPE_CHECKING:
+    from tracekit.ingest.run import RunTables
+
+_SPECIAL = re.compile(r"([\\`*_{}\[\]<>()#+!|~@])")
+_TEXT = {"strategy", "operation", "group", "where", "largest strategy", "complete", "rank"}
+
+
+def escape(text: str) -> str:
+    """Text from a trace as inert Markdown."""
+    return _SPECIAL.sub(r"\\\1", clean(text))
+
+
+def render(run: RunTables, *, all_ranks: bool = False, steps: bool = False) -> str:
+    """The whole report as one Markdown text."""
+    summary = summarise(run, all_ranks=all_ranks, steps=steps)
+    lines = [escape(summary.header), "", f"**{escape(summary.verdict)}**", ""]
+    for grid in summary.grids:
+        lines += [*_table(grid), ""]
+    if summary.findings:
+        lines += ["Findings", "", *(f"- {severity}: {escape(message)}" for severity, message in summary.findings), ""]
+    lines += ["Data", "", *(f"- {escape(line)}" for line in summary.data), ""]
+    lines += [f"<sub>{escape(d)}</sub>" for d in summary.definitions]
+    return "\n".join(lines) + "\n"
+
+
+def _table(grid: Grid) -> list[str]:
+    head = "| " + " | ".join(grid.columns) + " |"
+    rule = "|" + "|".join(" --- " if c in _TEXT else " ---: " for c in grid.columns) + "|"
+    rows = ["| " + " | ".join(escape(cell) for cell in row) + " |" for row in grid.rows]
+    return [f"**{grid.title}**", "", head, rule, *rows, *(f"\n{note}" for note in grid.notes)]

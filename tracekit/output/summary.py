@@ -1,0 +1,262 @@
+"""What the terminal and Markdown reports say, as plain data: verdict, tables, data quality.
+
+Only arranges published numbers: sums and medians over ranks and steps, no metric of its own.
+"""
+
+from __future__ import annotations
+
+import re
+import statistics
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from tracekit.model import CPU_DEVICE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from tracekit.ingest.run import RunTables
+
+Row = dict[str, Any]
+COLLAPSE_ABOVE = 8
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2066-\u2069]")
+
+DEFINITIONS = (
+    "exposed = communication that no compute hides, |C \\ K|; hidden = |C ∩ K|; totals are lengths of unions",
+    "attributed = exposed time, each instant divided equally among the strategies active in it; adds up exactly",
+    "copy = only copies or sets; fused = kernels that communicate and compute at once; idle = nothing on the device",
+)
+
+
+@dataclass(slots=True)
+class Grid:
+    """One table of the report; numbers are already text."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: list[tuple[str, ...]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Summary:
+    """The whole report, in reading order."""
+
+    header: str
+    verdict: str
+    grids: list[Grid]
+    findings: list[tuple[str, str]]
+    data: list[str]
+    definitions: tuple[str, ...] = DEFINITIONS
+
+
+def clean(text: object) -> str:
+    """Text from a trace without control and direction characters."""
+    return _CONTROL.sub("?", str(text))
+
+
+def ms(ns: float) -> str:
+    """ns → ms with a precision that suits its size."""
+    value = ns / 1e6
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.1f}" if abs(value) >= 10 else f"{value:.3f}"
+
+
+def percent(part: float, whole: float) -> str:
+    """Share in per cent, or "–" of nothing."""
+    return f"{100 * part / whole:.1f} %" if whole else "–"
+
+
+def summarise(run: RunTables, *, all_ranks: bool = False, steps: bool = False) -> Summary:
+    """Arrange a run's tables for reading."""
+    windows = _steps_to_use(run)
+    grids = [_breakdown(run, all_ranks), _strategies(run), _worst(run), _sites(run)]
+    if steps:
+        grids.insert(1, _steps(run))
+    return Summary(
+        header=_header(run),
+        verdict=_verdict(run, windows),
+        grids=[g for g in grids if g.rows],
+        findings=[(f["severity"], clean(f["message"])) for f in run.tables["findings"]],
+        data=_data(run),
+    )
+
+
+def _header(run: RunTables) -> str:
+    used = [r for r in run.tables["ranks"] if r["used"]]
+    parts = [f"{len(used)} rank{'s' if len(used) != 1 else ''}" + (f" of {run.world_size}" if run.world_size else "")]
+    numbers = sorted({(s["step"], s["name"]) for s in run.tables["steps"] if s["found_by"] != "whole-window"})
+    if numbers:
+        first, last = clean(numbers[0][1])[:40], clean(numbers[-1][1])[:40]
+        count = len({n for n, _ in numbers})
+        parts.append(f"{count} step{'s' if count != 1 else ''} ({first}{' … ' + last if count > 1 else ''})")
+    else:
+        parts.append("no step markers (whole recording)")
+    if run.devices:
+        parts.append(clean(", ".join(run.devices[:2])))
+    elif any(t["device"] == CPU_DEVICE for t in run.tables["totals"]):
+        parts.append("CPU")
+    if run.frameworks:
+        parts.append(clean(", ".join(run.frameworks)))
+    return " · ".join(parts)
+
+
+def _steps_to_use(run: RunTables) -> list[Row]:
+    """Breakdown rows of complete steps; of all steps when none is complete."""
+    complete = {(s["rank"], s["device"], s["step"]) for s in run.tables["steps"] if s["complete"]}
+    rows = [b for b in run.tables["breakdown"] if (b["rank"], b["device"], b["step"]) in complete]
+    return rows or run.tables["breakdown"]
+
+
+def _verdict(run: RunTables, windows: Sequence[Row]) -> str:
+    totals = run.tables["totals"]
+    if not totals:
+        return "No device activity: nothing to account for. See the findings below."
+    if not any(t["comm_ns"] for t in totals):
+        return "No communication was recognised, so no exposed share is given. See the findings below."
+    shares = [100 * w["exposed_comm_ns"] / w["window_ns"] for w in windows if w["window_ns"]]
+    exposed = statistics.fmean(w["exposed_comm_ns"] for w in windows)
+    length = statistics.fmean(w["window_ns"] for w in windows)
+    unit = "the recording" if all(s["found_by"] == "whole-window" for s in run.tables["steps"]) else "a step"
+    spread = f", {min(shares):.1f}–{max(shares):.1f} % over ranks and steps" if len(shares) > 1 else ""
+    text = f"{100 * exposed / length:.1f} % of {unit} is communication that nothing hid: {ms(exposed)} of {ms(length)} ms{spread}."
+    top = _by_strategy(run)
+    if top and exposed:
+        name, row = max(top.items(), key=lambda kv: kv[1]["attributed_ns"])
+        whole = sum(r["attributed_ns"] for r in top.values())
+        text += f" Most of it is {name} ({percent(row['attributed_ns'], whole)})."
+    return text
+
+
+def _by_strategy(run: RunTables) -> dict[str, Row]:
+    """Sums over ranks and devices of the whole-file numbers, by strategy."""
+    out: dict[str, Row] = {}
+    for total in run.tables["totals"]:
+        for name, row in total["by_strategy"].items():
+            sums = out.setdefault(name, dict.fromkeys(row, 0))
+            for key, value in row.items():
+                if value is not None:
+                    sums[key] += value
+    return out
+
+
+def _rank_name(row: Row, many_devices: bool) -> str:
+    rank = "?" if row["rank"] is None else str(row["rank"])
+    return f"{rank}/{row['device']}" if many_devices and row["device"] != CPU_DEVICE else rank
+
+
+_PARTS = (
+    ("compute only", lambda t: t["compute_ns"] - t["hidden_ns"]),
+    ("overlapped", lambda t: t["hidden_ns"]),
+    ("exposed comm", lambda t: t["exposed_ns"]),
+    ("fused", lambda t: t["fused_ns"]),
+    ("copy", lambda t: t["copy_ns"]),
+    ("idle", lambda t: t["idle_ns"]),
+)
+
+
+def _breakdown(run: RunTables, all_ranks: bool) -> Grid:
+    totals = run.tables["totals"]
+    grid = Grid("time of each rank (ms, whole recording)", ("rank", "window", *(n for n, _ in _PARTS), "overlap"))
+    many = len({t["device"] for t in totals}) > 1
+    if len(totals) > COLLAPSE_ABOVE and not all_ranks:
+        for name, pick in (("min", min), ("median", statistics.median), ("max", max)):
+            cells = [ms(pick([f(t) for t in totals])) for _, f in _PARTS]
+            ratios = [t["overlap_ratio"] for t in totals if t["overlap_ratio"] is not None]
+            grid.rows.append((name, ms(pick([t["window_ns"] for t in totals])), *cells, f"{100 * pick(ratios):.1f} %" if ratios else "–"))
+        grid.notes.append(f"{len(totals)} ranks collapsed; --ranks lists them")
+        return grid
+    for t in totals:
+        ratio = "–" if t["overlap_ratio"] is None else f"{100 * t['overlap_ratio']:.1f} %"
+        grid.rows.append((_rank_name(t, many), ms(t["window_ns"]), *(ms(f(t)) for _, f in _PARTS), ratio))
+    return grid
+
+
+def _strategies(run: RunTables) -> Grid:
+    found = _by_strategy(run)
+    ranks = max(len(run.tables["totals"]), 1)
+    grid = Grid(
+        f"communication by strategy (ms, {'mean of a rank' if ranks > 1 else 'this rank'}, whole recording)",
+        ("strategy", "calls", "total", "hidden", "exposed", "alone", "attributed", "share"),
+    )
+    whole = sum(r["attributed_ns"] for r in found.values())
+    for name, row in sorted(found.items(), key=lambda kv: (-kv[1]["attributed_ns"], -kv[1]["total_ns"], kv[0])):
+        cells = (row["total_ns"], row["hidden_ns"], row["exposed_ns"], row["exposed_alone_ns"], row["attributed_ns"])
+        grid.rows.append((name, f"{row['count']:,}", *(ms(c / ranks) for c in cells), percent(row["attributed_ns"], whole)))
+    if ranks > 1 and grid.rows:
+        grid.notes.append("calls are summed over ranks")
+    return grid
+
+
+def _worst(run: RunTables) -> Grid:
+    totals = [t for t in run.tables["totals"] if t["comm_ns"]]
+    grid = Grid("ranks with most exposed communication", ("rank", "exposed", "of window", "largest strategy"))
+    if len(totals) < 3:
+        return grid
+    many = len({t["device"] for t in totals}) > 1
+    for t in sorted(totals, key=lambda t: (-t["exposed_ns"], t["rank"] or 0))[:3]:
+        top = max(t["by_strategy"].items(), key=lambda kv: kv[1]["attributed_ns"], default=("–", None))[0]
+        grid.rows.append((_rank_name(t, many), ms(t["exposed_ns"]), percent(t["exposed_ns"], t["window_ns"]), top))
+    return grid
+
+
+def _sites(run: RunTables) -> Grid:
+    merged: dict[tuple[Any, ...], Row] = {}
+    for s in run.sites:
+        key = (s["strategy"], s["op"], s["group"], s["group_size"], s["site"])
+        row = merged.setdefault(key, {"count": 0, "exposed_ns": 0, "total_ns": 0})
+        for k in row:
+            row[k] += s[k]
+    ranks = max(len(run.tables["totals"]), 1)
+    grid = Grid(
+        f"call sites with most exposed time (ms, {'mean of a rank' if ranks > 1 else 'this rank'})",
+        ("strategy", "operation", "group", "calls", "total", "exposed", "where"),
+    )
+    for key, row in sorted(merged.items(), key=lambda kv: (-kv[1]["exposed_ns"], str(kv[0])))[:8]:
+        strategy, op, group, size, site = key
+        who = clean(group or "–")[:34] + (f" ×{size}" if size else "")
+        grid.rows.append((strategy, op, who, f"{row['count']:,}", ms(row["total_ns"] / ranks), ms(row["exposed_ns"] / ranks), clean(site or "–")[:60]))
+    return grid
+
+
+def _steps(run: RunTables) -> Grid:
+    grid = Grid("steps (ms)", ("rank", "step", "window", "compute only", "overlapped", "exposed comm", "idle", "complete"))
+    complete = {(s["rank"], s["device"], s["step"]): s["complete"] for s in run.tables["steps"]}
+    many = len({t["device"] for t in run.tables["totals"]}) > 1
+    for b in run.tables["breakdown"]:
+        done = complete[b["rank"], b["device"], b["step"]]
+        cells = (b["window_ns"], b["compute_only_ns"], b["overlapped_ns"], b["exposed_comm_ns"], b["idle_ns"])
+        grid.rows.append((_rank_name(b, many), str(b["step"]), *(ms(c) for c in cells), "yes" if done else "may be cut"))
+    return grid
+
+
+def _plural(n: int, word: str) -> str:
+    return f"{n} {word}{'' if n == 1 else 's'}"
+
+
+def _data(run: RunTables) -> list[str]:
+    ranks = run.tables["ranks"]
+    used = sum(r["used"] for r in ranks)
+    lines = [f"{used} of {_plural(len(ranks), 'trace')} used" + (f", world size {run.world_size}" if run.world_size else "")]
+    lines[0] += f", {sum(r['events'] for r in ranks if r['used']):,} events"
+    cover = run.coverage
+    if cover.get("comm_ns"):
+        tiers = ", ".join(f"{t} {percent(ns, cover['comm_ns'])}" for t, ns in cover["tiers"].items())
+        lines.append(f"{percent(cover['labelled_ns'], cover['comm_ns'])} of communication time labelled" + (f" ({tiers})" if tiers else ""))
+    lines += [_health_line(h) for h in _worst_health(run.tables["health"])]
+    if not run.absolute and used > 1:
+        lines.append("not all files have a time base: times count from each rank's own start")
+    return lines
+
+
+def _worst_health(rows: Iterable[Row]) -> list[Row]:
+    merged: dict[tuple[str, str], Row] = {}
+    for h in rows:
+        row = merged.setdefault((h["severity"], h["reason"]), h | {"count": 0, "files": set()})
+        row["count"] += h["count"]
+        row["files"].add(h["source"])
+    order = {"lost": 0, "repaired": 1, "info": 2}
+    return sorted(merged.values(), key=lambda h: (order.get(h["severity"], 3), -h["count"], h["reason"]))[:8]
+
+
+def _health_line(h: Row) -> str:
+    return f"{h['severity']}: {clean(h['reason'])} — {h['count']:,} in {_plural(len(h['files']), 'file')}"
