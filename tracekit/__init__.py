@@ -1,11 +1,11 @@
 """tracekit: which parallel strategy cost how much time that nothing hid.
 
-    import tracekit as tk
+import tracekit as tk
 
-    res = tk.analyze("traces/")
-    res.exposure            # a pandas DataFrame
-    res.arrow("exposure")   # the Arrow table
-    res.write("out/")       # the Parquet dataset
+res = tk.analyze("traces/")
+res.exposure            # a pandas DataFrame
+res.arrow("exposure")   # the Arrow table
+res.write("out/")       # the Parquet dataset
 """
 
 from __future__ import annotations

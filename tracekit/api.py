@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -113,12 +113,8 @@ class Result:
 
     def frame(self, table: str) -> pd.DataFrame:
         """One published table as pandas, with nullable dtypes."""
-        import pandas as pd
-
-        dtypes: Mapping[Any, Any] = {
-            t: d() for t, d in zip(*_nullable(), strict=True)
-        }
-        frame: pd.DataFrame = self.arrow(table).to_pandas(types_mapper=dtypes.get)
+        nullable = _nullable_dtypes()
+        frame: pd.DataFrame = self.arrow(table).to_pandas(types_mapper=nullable.get)
         return frame
 
     def __getattr__(self, name: str) -> pd.DataFrame:
@@ -153,11 +149,14 @@ class Result:
         return write(self.run, Path(folder), overwrite=overwrite)
 
 
-def _nullable() -> tuple[list[Any], list[Any]]:
+def _nullable_dtypes() -> dict[Any, Any]:
     import pandas as pd
     import pyarrow as pa
 
-    return (
-        [pa.int32(), pa.int64(), pa.uint64(), pa.bool_(), pa.string()],
-        [pd.Int32Dtype, pd.Int64Dtype, pd.UInt64Dtype, pd.BooleanDtype, pd.StringDtype],
-    )
+    return {
+        pa.int32(): pd.Int32Dtype(),
+        pa.int64(): pd.Int64Dtype(),
+        pa.uint64(): pd.UInt64Dtype(),
+        pa.bool_(): pd.BooleanDtype(),
+        pa.string(): pd.StringDtype(),
+    }

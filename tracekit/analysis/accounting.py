@@ -58,7 +58,9 @@ def row_key(label: Label) -> RowKey:
     return (label.strategy, label.purpose or "", label.phase or "")
 
 
-def account(acts: Activities, rows: NDArray[np.intp], key_of_call: list[RowKey], edges: NDArray[np.int64]) -> list[Account]:
+def account(
+    acts: Activities, rows: NDArray[np.intp], key_of_call: list[RowKey], edges: NDArray[np.int64]
+) -> list[Account]:
     """Account the activities `rows` in the windows [edges[i], edges[i+1]).
 
     Order of classes for an instant: compute and comm → overlapped; compute; comm → exposed; fused; copy

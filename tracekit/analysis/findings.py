@@ -24,26 +24,62 @@ def _row(severity: str, code: str, rank: int | None, message: str) -> dict[str, 
     return {"severity": severity, "code": code, "rank": rank, "message": message}
 
 
-def rank_findings(labelled: LabelledRank, totals: list[dict[str, Any]], steps: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def rank_findings(
+    labelled: LabelledRank, totals: list[dict[str, Any]], steps: list[dict[str, Any]]
+) -> list[dict[str, Any]]:
     """Findings of one rank, most severe first."""
     acts, rank = labelled.activities, labelled.rank
     out = []
     if not len(acts):
-        out.append(_row("warning", "no-device-activity", rank, "no device activity in this file, and no operator whose time could stand for compute"))
+        out.append(
+            _row(
+                "warning",
+                "no-device-activity",
+                rank,
+                "no device activity in this file, and no operator whose time could stand for compute",
+            )
+        )
         return out
     if (acts.device == CPU_DEVICE).all():
-        out.append(_row("info", "host-trace", rank, "no device activity in this file (CPU-only): compute is the main thread's operators, communication the workers' spans"))
+        out.append(
+            _row(
+                "info",
+                "host-trace",
+                rank,
+                "no device activity in this file (CPU-only): compute is the main thread's operators, "
+                "communication the workers' spans",
+            )
+        )
     if not any(t["comm_ns"] for t in totals):
         out.append(_row("warning", "no-comm", rank, _no_comm(labelled)))
     kernels = acts.dur[acts.kind != Kind.COPY]
-    if len(kernels) > 1 and int(kernels.max()) > _OUTLIER_NS and int(kernels.max()) > _OUTLIER_SHARE * int(kernels.sum()):
+    if (
+        len(kernels) > 1
+        and int(kernels.max()) > _OUTLIER_NS
+        and int(kernels.max()) > _OUTLIER_SHARE * int(kernels.sum())
+    ):
         name = acts.names[acts.name[int(np.argmax(acts.dur))]]
-        out.append(_row("warning", "duration-outlier", rank, f"one activity is {int(kernels.max()) / 1e9:.1f} s long, more than half of all device time: {name[:80]}"))
+        out.append(
+            _row(
+                "warning",
+                "duration-outlier",
+                rank,
+                f"one activity is {int(kernels.max()) / 1e9:.1f} s long, more than half of all device time: "
+                f"{name[:80]}",
+            )
+        )
     if steps and all(s["found_by"] == "whole-window" for s in steps):
         out.append(_row("info", "no-step-markers", rank, "no step markers found: the whole recording is one window"))
     unlinked = [c for c in labelled.calls if c.ts is None and c.group_size != 1]
     if unlinked and len(unlinked) < len(labelled.calls):
-        out.append(_row("info", "calls-without-device-work", rank, f"{len(unlinked)} of {len(labelled.calls)} communication calls left no device work in this file"))
+        out.append(
+            _row(
+                "info",
+                "calls-without-device-work",
+                rank,
+                f"{len(unlinked)} of {len(labelled.calls)} communication calls left no device work in this file",
+            )
+        )
     return out
 
 

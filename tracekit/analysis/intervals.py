@@ -167,9 +167,7 @@ def _states(sets: Sequence[Intervals], cuts: NDArray[np.int64]) -> tuple[NDArray
     return times, state
 
 
-def _boundaries(
-    sets: Sequence[Intervals], cuts: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _boundaries(sets: Sequence[Intervals], cuts: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """All boundary times in order, and the set of each (`len(sets)` for a cut); equal times in any order.
 
     Where it fits, the set's number rides in the low bits of the time, so that one plain sort does.

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from tracekit.commands import options
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 @click.command("analyze")
@@ -16,14 +18,29 @@ from tracekit.commands import options
 @click.option("-o", "--output", metavar="DIR", help="Write the Parquet dataset there.")
 @click.option("-f", "--force", is_flag=True, help="Replace DIR even if tracekit did not write it.")
 @options.as_json
-@click.option("--format", "form", type=click.Choice(["table", "json", "markdown"]), default="table", show_default=True, help="Form of the report.")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["table", "json", "markdown"]),
+    default="table",
+    show_default=True,
+    help="Form of the report.",
+)
 @click.option("--ranks", is_flag=True, help="List every rank (above 8 they are collapsed).")
 @click.option("--steps", is_flag=True, help="List every step.")
 @options.reading
 @click.option("-q", "--quiet", is_flag=True, help="No report; only errors, and what was asked for with -o.")
 def command(
-    paths: tuple[str, ...], output: str | None, force: bool, as_json: bool, form: str, ranks: bool, steps: bool, quiet: bool,
-    rule_files: tuple[str, ...], **how: Any,
+    paths: tuple[str, ...],
+    output: str | None,
+    force: bool,
+    as_json: bool,
+    form: str,
+    ranks: bool,
+    steps: bool,
+    quiet: bool,
+    rule_files: tuple[str, ...],
+    **how: Any,
 ) -> None:
     """Which strategy's communication nothing hid, per rank and step.
 

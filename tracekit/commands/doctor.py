@@ -62,6 +62,7 @@ def _examine(path: Path, strict: bool) -> list[dict[str, Any]]:
 
 def _report(trace: RankTrace, title: str) -> dict[str, Any]:
     from collections import Counter
+    from dataclasses import asdict
 
     from tracekit.model import LinkConfidence
     from tracekit.parsers.links import link
@@ -75,7 +76,7 @@ def _report(trace: RankTrace, title: str) -> dict[str, Any]:
         "devices": sorted({str(d.get("name")) for d in m.devices if d.get("name")}),
         "groups": [{"name": g.name, "desc": g.desc, "size": g.size} for g in m.groups],
         "window_ns": trace.window_ns[1] - trace.window_ns[0], "host_rows": len(trace.host),
-        "device_rows": len(trace.device), "communication_records": len(trace.comm), "links": dict(sorted(links.items())),
-        "events": trace.event_counts,
-        "health": [{"severity": h.severity, "reason": h.reason, "count": h.count, "example": h.example} for h in trace.health],
+        "device_rows": len(trace.device), "communication_records": len(trace.comm),
+        "links": dict(sorted(links.items())), "events": trace.event_counts,
+        "health": [asdict(h) for h in trace.health],
     }  # fmt: skip

@@ -15,15 +15,26 @@ if TYPE_CHECKING:
 
 @click.command("explain")
 @options.paths
-@click.option("--collective", "which", required=True, metavar="[RANK:]ID", help="Number of the call in its rank (column `id` of `collectives`).")
+@click.option(
+    "--collective",
+    "which",
+    required=True,
+    metavar="[RANK:]ID",
+    help="Number of the call in its rank (column `id` of `collectives`).",
+)
 @options.rules
 @options.step_pattern
 @options.rank_regex
 @options.rank_map
 @options.strict
 def command(
-    paths: tuple[str, ...], which: str, rule_files: tuple[str, ...], step_pattern: str | None, rank_regex: str | None,
-    rank_map: str | None, strict: bool,
+    paths: tuple[str, ...],
+    which: str,
+    rule_files: tuple[str, ...],
+    step_pattern: str | None,
+    rank_regex: str | None,
+    rank_map: str | None,
+    strict: bool,
 ) -> None:
     """Why a communication call has its label: every rule that fired, what it saw, why it won or lost."""
     from tracekit.ingest.locate import rank_of_run
@@ -54,10 +65,19 @@ def _lines(labelled: LabelledRank, number: int) -> list[str]:
     origin = labelled.window_ns[0]
     known: list[tuple[str, Any]] = [
         ("operation", f"{c.op} ({c.op_raw})"),
-        ("group", f"{c.group_desc or c.group_name or 'unknown'}, {c.group_size or '?'} ranks" + (f": {_members(c.members)}" if c.members else "")),
+        (
+            "group",
+            f"{c.group_desc or c.group_name or 'unknown'}, {c.group_size or '?'} ranks"
+            + (f": {_members(c.members)}" if c.members else ""),
+        ),
         ("size", f"{c.payload_bytes:,} bytes" if c.payload_bytes is not None else "unknown"),
         ("called", "unknown" if c.call_ts is None else f"{ms(c.call_ts - origin)} ms after the rank's first event"),
-        ("ran", "no device work in this file" if c.ts is None else f"{ms(c.dur or 0)} ms from {ms(c.ts - origin)} ms, {c.kernel}"),
+        (
+            "ran",
+            "no device work in this file"
+            if c.ts is None
+            else f"{ms(c.dur or 0)} ms from {ms(c.ts - origin)} ms, {c.kernel}",
+        ),
         ("link", LinkConfidence(c.link).name.lower()),
         ("scopes", " > ".join(c.scopes) or "none"),
     ]

@@ -11,11 +11,25 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 paths = click.argument("paths", nargs=-1, required=True, metavar="PATH…")
 strict = click.option("--strict", is_flag=True, help="Refuse damaged files instead of salvaging what is whole.")
-rules = click.option("--rules", "rule_files", multiple=True, metavar="FILE", help="Rule file (TOML) that adds to or overrides the shipped rules; repeatable.")
-step_pattern = click.option("--step-pattern", metavar="REGEX", help="Annotations that match it as a whole are steps; group `step` gives the number.")
-rank_regex = click.option("--rank-regex", metavar="REGEX", help="Find the rank in the path; group `rank`, else the first group.")
+rules = click.option(
+    "--rules",
+    "rule_files",
+    multiple=True,
+    metavar="FILE",
+    help="Rule file (TOML) that adds to or overrides the shipped rules; repeatable.",
+)
+step_pattern = click.option(
+    "--step-pattern",
+    metavar="REGEX",
+    help="Annotations that match it as a whole are steps; group `step` gives the number.",
+)
+rank_regex = click.option(
+    "--rank-regex", metavar="REGEX", help="Find the rank in the path; group `rank`, else the first group."
+)
 rank_map = click.option("--rank-map", metavar="FILE", help="File of lines `file-name rank`.")
-workers = click.option("--workers", type=click.IntRange(min=1), metavar="N", help="Processes; default: one a core, never more than files.")
+workers = click.option(
+    "--workers", type=click.IntRange(min=1), metavar="N", help="Processes; default: one a core, never more than files."
+)
 as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 
 

@@ -11,7 +11,14 @@ from tracekit.errors import UsageError
 
 @click.command("schema")
 @click.argument("table", required=False)
-@click.option("--format", "form", type=click.Choice(["table", "markdown", "json"]), default="table", show_default=True, help="Form of the list.")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["table", "markdown", "json"]),
+    default="table",
+    show_default=True,
+    help="Form of the list.",
+)
 def command(table: str | None, form: str) -> None:
     """The published tables, column by column; one TABLE or all."""
     from tracekit.model import SCHEMA_VERSION, TABLES

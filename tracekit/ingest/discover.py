@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -51,7 +50,9 @@ def _nothing(found: Found) -> UnusableInput:
         return ForeignFormat(f"{path}: {what.title}: {what.advice}")
     shown = "\n".join(f"  {p}: {w.title}" for p, w in found.others[:5])
     more = f"\n  … and {len(found.others) - 5} more" if len(found.others) > 5 else ""
-    return UnusableInput(f"no trace among {len(found.others)} files; expected Kineto JSON from torch.profiler\n{shown}{more}")
+    return UnusableInput(
+        f"no trace among {len(found.others)} files; expected Kineto JSON from torch.profiler\n{shown}{more}"
+    )
 
 
 def _expand(paths: Iterable[str | Path]) -> list[Path]:
@@ -65,13 +66,23 @@ def _expand(paths: Iterable[str | Path]) -> list[Path]:
         elif path.exists():
             inside = [path]
         else:
-            inside = [Path(p) for p in sorted(glob.glob(str(given), recursive=True)) if Path(p).is_file()]
+            inside = _matching(path)
             if not inside:
                 raise UnusableInput(f"{path}: no such file or folder, and no file matches it as a pattern")
         out.update(dict.fromkeys(inside))
         if len(out) > MAX_FILES:
             raise UnusableInput(f"{path}: more than {MAX_FILES:,} files; give a folder with traces only")
     return list(out)
+
+
+def _matching(pattern: Path) -> list[Path]:
+    """Files that match a glob pattern (`**` descends)."""
+    root = Path(pattern.anchor) if pattern.is_absolute() else Path()
+    relative = str(pattern.relative_to(root)) if pattern.is_absolute() else str(pattern)
+    try:
+        return sorted(p for p in root.glob(relative) if p.is_file())
+    except (ValueError, NotImplementedError):
+        return []
 
 
 def _walk(folder: Path) -> list[Path]:

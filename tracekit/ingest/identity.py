@@ -142,7 +142,12 @@ def _world_sizes(parts: list[Part], decision: Decision) -> None:
     decision.world_size = best
     for part in sorted(parts, key=_order):
         if part.meta.world_size and part.meta.world_size != best:
-            _leave_out(part, decision, "impostor-world-size", f"its world size is {part.meta.world_size}, that of most traces {best}")
+            _leave_out(
+                part,
+                decision,
+                "impostor-world-size",
+                f"its world size is {part.meta.world_size}, that of most traces {best}",
+            )
     for part in sorted(parts, key=_order):
         if part.used and part.rank is not None and part.rank >= best:
             _leave_out(part, decision, "impostor-rank", f"rank {part.rank} does not exist in a world of {best}")
@@ -167,7 +172,13 @@ def _captures(parts: list[Part], decision: Decision) -> None:
     for cluster in clusters:
         for part in cluster if cluster is not best else ():
             away = ((part.window or (0, 0))[0] - origin) / 1e9
-            _leave_out(part, decision, "impostor-time", f"recorded {abs(away):,.0f} s {'after' if away > 0 else 'before'} the capture that is analysed; analyse it apart")
+            _leave_out(
+                part,
+                decision,
+                "impostor-time",
+                f"recorded {abs(away):,.0f} s {'after' if away > 0 else 'before'} the capture that is analysed; "
+                "analyse it apart",
+            )
 
 
 def _duplicates(parts: list[Part], decision: Decision) -> None:
@@ -194,16 +205,25 @@ def _missing(parts: list[Part], decision: Decision) -> None:
     used = [p for p in parts if p.used]
     unknown = [p for p in used if p.rank is None]
     if unknown and len(parts) > 1:
-        decision.note("warning", "rank-unknown", None, f"{len(unknown)} of {len(used)} traces do not say their rank (first: {unknown[0].meta.path}); give --rank-regex or --rank-map")
+        decision.note(
+            "warning",
+            "rank-unknown",
+            None,
+            f"{len(unknown)} of {len(used)} traces do not say their rank (first: {unknown[0].meta.path}); "
+            "give --rank-regex or --rank-map",
+        )
     if decision.world_size is None:
         return
     seen = {p.rank for p in used if p.rank is not None}
     missing = [r for r in range(decision.world_size) if r not in seen]
     if missing and decision.world_size > 1 and not unknown:
         decision.note(
-            "info", "missing-ranks", None,
-            f"{len(seen)} of {decision.world_size} ranks present; missing: {compress(missing)}; waiting and stragglers need them",
-        )  # fmt: skip
+            "info",
+            "missing-ranks",
+            None,
+            f"{len(seen)} of {decision.world_size} ranks present; missing: {compress(missing)}; "
+            "waiting and stragglers need them",
+        )
 
 
 def compress(ranks: list[int]) -> str:

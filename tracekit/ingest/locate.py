@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tracekit.errors import UsageError
@@ -12,6 +11,7 @@ from tracekit.ingest.worker import Options, labelled_parts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from pathlib import Path
 
     from tracekit.model import LabelledRank
 

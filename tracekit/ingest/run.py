@@ -6,7 +6,6 @@ import os
 from collections.abc import Callable, Iterable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tracekit.errors import UnusableInput
@@ -17,6 +16,7 @@ from tracekit.ingest.worker import Failure, Options, PartResult, work
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 Progress = Callable[[int, int, str], None]
 Row = dict[str, Any]
@@ -165,16 +165,23 @@ def _groups(used: list[tuple[PartResult, Part]]) -> list[Row]:
 
 
 def _health(results: list[PartResult], parts: list[Part], found: Found, failures: list[Failure]) -> list[Row]:
+    def row(rank: int | None, source: str, severity: str, reason: str, count: int = 1, example: str = "") -> Row:
+        return {
+            "rank": rank,
+            "source": source,
+            "severity": severity,
+            "reason": reason,
+            "count": count,
+            "example": example or None,
+        }
+
     rows = [
-        {"rank": p.rank, "source": r.meta.path, "severity": h.severity, "reason": h.reason, "count": h.count, "example": h.example or None}
+        row(p.rank, r.meta.path, h.severity, h.reason, h.count, h.example)
         for r, p in zip(results, parts, strict=True)
         for h in r.health
-    ]  # fmt: skip
-    rows += [
-        {"rank": None, "source": str(path), "severity": "info", "reason": f"not a trace, passed over: {what.title}", "count": 1, "example": what.advice}
-        for path, what in found.others
-    ]  # fmt: skip
-    rows += [{"rank": None, "source": f.path, "severity": "lost", "reason": "file could not be used", "count": 1, "example": f.message} for f in failures]  # fmt: skip
+    ]
+    rows += [row(None, str(f), "info", f"not a trace, passed over: {w.title}", 1, w.advice) for f, w in found.others]
+    rows += [row(None, f.path, "lost", "file could not be used", 1, f.message) for f in failures]
     return rows
 
 
@@ -185,7 +192,9 @@ def _findings(used: list[tuple[PartResult, Part]], decision: Decision, failures:
     rows = list(decision.findings)
     rows += [{"severity": "warning", "code": "unusable-file", "rank": None, "message": f.message} for f in failures]
     rows += [f | {"rank": p.rank} for r, p in used for f in r.tables.findings]
-    return sorted(rows, key=lambda f: (_SEVERITY[f["severity"]], f["code"], f["rank"] is not None, f["rank"] or 0, f["message"]))
+    return sorted(
+        rows, key=lambda f: (_SEVERITY[f["severity"]], f["code"], f["rank"] is not None, f["rank"] or 0, f["message"])
+    )
 
 
 def _coverage(used: list[tuple[PartResult, Part]]) -> Row:

@@ -17,16 +17,24 @@ def lines(r: dict[str, Any]) -> list[str]:
     doubt = " (on-demand capture: the rank is doubtful)" if r["on_demand"] else ""
     out = [
         clean(r["file"]) + part,
-        f"  format    {clean(r['format'])}, {r['era']}, {r['json_bytes']:,} bytes of JSON" + (f" in {r['compression']}" if r["compression"] else ""),
-        f"  rank      {rank}{world}{doubt}, backend {clean(r['backend'] or '–')}, NCCL {clean(r['nccl_version'] or '–')}, host {clean(r['host'] or '–')}",
+        f"  format    {clean(r['format'])}, {r['era']}, {r['json_bytes']:,} bytes of JSON"
+        + (f" in {r['compression']}" if r["compression"] else ""),
+        f"  rank      {rank}{world}{doubt}",
+        f"  job       backend {clean(r['backend'] or '–')}, NCCL {clean(r['nccl_version'] or '–')}, "
+        f"host {clean(r['host'] or '–')}",
         f"  devices   {clean(', '.join(r['devices']) or 'none named')}",
-        f"  window    {ms(r['window_ns'])} ms; {r['host_rows']:,} host spans, {r['device_rows']:,} device activities, {r['communication_records']:,} communication records",
+        f"  window    {ms(r['window_ns'])} ms",
+        f"  rows      {r['host_rows']:,} host spans, {r['device_rows']:,} device activities, "
+        f"{r['communication_records']:,} communication records",
         f"  links     {', '.join(f'{k} {v:,}' for k, v in r['links'].items()) or '–'} (device work to its launch)",
         f"  groups    {_groups(r['groups'])}",
         f"  events    {', '.join(f'{clean(k)} {v:,}' for k, v in r['events'].items())}",
     ]
-    for h in r["health"]:
-        out.append(f"  {h['severity']:9} {clean(h['reason'])}: {h['count']:,}" + (f" — e.g. {clean(h['example'])[:100]}" if h["example"] else ""))
+    out += [
+        f"  {h['severity']:9} {clean(h['reason'])}: {h['count']:,}"
+        + (f" — e.g. {clean(h['example'])[:100]}" if h["example"] else "")
+        for h in r["health"]
+    ]
     return out if r["health"] else [*out, "  healthy   nothing dropped, repaired or guessed"]
 
 

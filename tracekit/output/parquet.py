@@ -47,7 +47,9 @@ def write(run: RunTables, folder: Path, *, overwrite: bool = False) -> Path:
         (staging / DATASET_MARK).write_text("{}\n", "utf-8")
         _swap(staging, folder)
     except OSError as e:
-        raise TracekitError(f"{folder}: the dataset cannot be written ({e.strerror or e}); check space and permissions") from e
+        raise TracekitError(
+            f"{folder}: the dataset cannot be written ({e.strerror or e}); check space and permissions"
+        ) from e
     finally:
         shutil.rmtree(staging, ignore_errors=True)
     return folder
@@ -61,7 +63,9 @@ def _may_replace(folder: Path, overwrite: bool) -> None:
     if not folder.is_dir():
         raise UsageError(f"{folder}: a file is in the way of the dataset; name a folder")
     if any(folder.iterdir()) and not (folder / DATASET_MARK).exists():
-        raise UsageError(f"{folder}: holds files that tracekit did not write; name another folder, or replace it with -f")
+        raise UsageError(
+            f"{folder}: holds files that tracekit did not write; name another folder, or replace it with -f"
+        )
 
 
 def _swap(staging: Path, folder: Path) -> None:

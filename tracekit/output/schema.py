@@ -16,7 +16,9 @@ def markdown(names: list[str]) -> str:
         for c in table.columns:
             formula = f"`{c.formula}`".replace("|", "\\|") if c.formula else ""
             meaning = c.meaning.replace("|", "\\|")
-            lines.append(f"| `{c.name}` | {_type(c.type)} | {c.unit} | {'yes' if c.nullable else ''} | {meaning} | {formula} |")
+            lines.append(
+                f"| `{c.name}` | {_type(c.type)} | {c.unit} | {'yes' if c.nullable else ''} | {meaning} | {formula} |"
+            )
         lines.append("")
     return "\n".join(lines)
 

@@ -76,9 +76,17 @@ def summarise(run: RunTables, *, all_ranks: bool = False, steps: bool = False) -
         header=_header(run),
         verdict=_verdict(run, windows),
         grids=[g for g in grids if g.rows],
-        findings=[(f["severity"], clean(f["message"])) for f in run.tables["findings"]],
+        findings=_findings(run.tables["findings"]),
         data=_data(run),
     )
+
+
+def _findings(rows: Iterable[Row]) -> list[tuple[str, str]]:
+    """Findings in order; the same message on several ranks is one line."""
+    ranks: dict[tuple[str, str], list[Any]] = {}
+    for f in rows:
+        ranks.setdefault((f["severity"], clean(f["message"])), []).append(f["rank"])
+    return [(s, m + (f" (on {len(r)} ranks)" if len(r) > 1 else "")) for (s, m), r in ranks.items()]
 
 
 def _header(run: RunTables) -> str:
@@ -118,7 +126,8 @@ def _verdict(run: RunTables, windows: Sequence[Row]) -> str:
     length = statistics.fmean(w["window_ns"] for w in windows)
     unit = "the recording" if all(s["found_by"] == "whole-window" for s in run.tables["steps"]) else "a step"
     spread = f", {min(shares):.1f}–{max(shares):.1f} % over ranks and steps" if len(shares) > 1 else ""
-    text = f"{100 * exposed / length:.1f} % of {unit} is communication that nothing hid: {ms(exposed)} of {ms(length)} ms{spread}."
+    share = 100 * exposed / length
+    text = f"{share:.1f} % of {unit} is communication that nothing hid: {ms(exposed)} of {ms(length)} ms{spread}."
     top = _by_strategy(run)
     if top and exposed:
         name, row = max(top.items(), key=lambda kv: kv[1]["attributed_ns"])
@@ -162,7 +171,14 @@ def _breakdown(run: RunTables, all_ranks: bool) -> Grid:
         for name, pick in (("min", min), ("median", statistics.median), ("max", max)):
             cells = [ms(pick([f(t) for t in totals])) for _, f in _PARTS]
             ratios = [t["overlap_ratio"] for t in totals if t["overlap_ratio"] is not None]
-            grid.rows.append((name, ms(pick([t["window_ns"] for t in totals])), *cells, f"{100 * pick(ratios):.1f} %" if ratios else "–"))
+            grid.rows.append(
+                (
+                    name,
+                    ms(pick([t["window_ns"] for t in totals])),
+                    *cells,
+                    f"{100 * pick(ratios):.1f} %" if ratios else "–",
+                )
+            )
         grid.notes.append(f"{len(totals)} ranks collapsed; --ranks lists them")
         return grid
     for t in totals:
@@ -181,7 +197,9 @@ def _strategies(run: RunTables) -> Grid:
     whole = sum(r["attributed_ns"] for r in found.values())
     for name, row in sorted(found.items(), key=lambda kv: (-kv[1]["attributed_ns"], -kv[1]["total_ns"], kv[0])):
         cells = (row["total_ns"], row["hidden_ns"], row["exposed_ns"], row["exposed_alone_ns"], row["attributed_ns"])
-        grid.rows.append((name, f"{row['count']:,}", *(ms(c / ranks) for c in cells), percent(row["attributed_ns"], whole)))
+        grid.rows.append(
+            (name, f"{row['count']:,}", *(ms(c / ranks) for c in cells), percent(row["attributed_ns"], whole))
+        )
     if ranks > 1 and grid.rows:
         grid.notes.append("calls are summed over ranks")
     return grid
@@ -214,18 +232,32 @@ def _sites(run: RunTables) -> Grid:
     for key, row in sorted(merged.items(), key=lambda kv: (-kv[1]["exposed_ns"], str(kv[0])))[:8]:
         strategy, op, group, size, site = key
         who = clean(group or "–")[:34] + (f" ×{size}" if size else "")
-        grid.rows.append((strategy, op, who, f"{row['count']:,}", ms(row["total_ns"] / ranks), ms(row["exposed_ns"] / ranks), clean(site or "–")[:60]))
+        grid.rows.append(
+            (
+                strategy,
+                op,
+                who,
+                f"{row['count']:,}",
+                ms(row["total_ns"] / ranks),
+                ms(row["exposed_ns"] / ranks),
+                clean(site or "–")[:60],
+            )
+        )
     return grid
 
 
 def _steps(run: RunTables) -> Grid:
-    grid = Grid("steps (ms)", ("rank", "step", "window", "compute only", "overlapped", "exposed comm", "idle", "complete"))
+    grid = Grid(
+        "steps (ms)", ("rank", "step", "window", "compute only", "overlapped", "exposed comm", "idle", "complete")
+    )
     complete = {(s["rank"], s["device"], s["step"]): s["complete"] for s in run.tables["steps"]}
     many = len({t["device"] for t in run.tables["totals"]}) > 1
     for b in run.tables["breakdown"]:
         done = complete[b["rank"], b["device"], b["step"]]
         cells = (b["window_ns"], b["compute_only_ns"], b["overlapped_ns"], b["exposed_comm_ns"], b["idle_ns"])
-        grid.rows.append((_rank_name(b, many), str(b["step"]), *(ms(c) for c in cells), "yes" if done else "may be cut"))
+        grid.rows.append(
+            (_rank_name(b, many), str(b["step"]), *(ms(c) for c in cells), "yes" if done else "may be cut")
+        )
     return grid
 
 
@@ -236,12 +268,17 @@ def _plural(n: int, word: str) -> str:
 def _data(run: RunTables) -> list[str]:
     ranks = run.tables["ranks"]
     used = sum(r["used"] for r in ranks)
-    lines = [f"{used} of {_plural(len(ranks), 'trace')} used" + (f", world size {run.world_size}" if run.world_size else "")]
+    lines = [
+        f"{used} of {_plural(len(ranks), 'trace')} used" + (f", world size {run.world_size}" if run.world_size else "")
+    ]
     lines[0] += f", {sum(r['events'] for r in ranks if r['used']):,} events"
     cover = run.coverage
     if cover.get("comm_ns"):
         tiers = ", ".join(f"{t} {percent(ns, cover['comm_ns'])}" for t, ns in cover["tiers"].items())
-        lines.append(f"{percent(cover['labelled_ns'], cover['comm_ns'])} of communication time labelled" + (f" ({tiers})" if tiers else ""))
+        lines.append(
+            f"{percent(cover['labelled_ns'], cover['comm_ns'])} of communication time labelled"
+            + (f" ({tiers})" if tiers else "")
+        )
     lines += [_health_line(h) for h in _worst_health(run.tables["health"])]
     if not run.absolute and used > 1:
         lines.append("not all files have a time base: times count from each rank's own start")

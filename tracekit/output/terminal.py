@@ -36,10 +36,14 @@ def _grid(grid: Grid, console: Console) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title=Text(grid.title, style="bold"), title_justify="left", box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table = Table(
+        title=Text(grid.title, style="bold"), title_justify="left", box=None, pad_edge=False, padding=(0, 2, 0, 0)
+    )
     left = {"rank", "strategy", "operation", "group", "where", "largest strategy", "complete"}
     for name in grid.columns:
-        table.add_column(name, justify="left" if name in left else "right", overflow="fold" if name == "where" else "ellipsis")
+        table.add_column(
+            name, justify="left" if name in left else "right", overflow="fold" if name == "where" else "ellipsis"
+        )
     for row in grid.rows:
         table.add_row(*(Text(clean(cell)) for cell in row))
     console.print(table)
@@ -54,4 +58,8 @@ def _findings(summary: Summary, console: Console) -> None:
     for severity, message in summary.findings[:MAX_FINDINGS]:
         console.print(f"{severity:8}{message}", style=_STYLE.get(severity, ""), markup=False, highlight=False)
     if len(summary.findings) > MAX_FINDINGS:
-        console.print(f"        … and {len(summary.findings) - MAX_FINDINGS} more (--json lists all)", markup=False, highlight=False)
+        console.print(
+            f"        … and {len(summary.findings) - MAX_FINDINGS} more (--json lists all)",
+            markup=False,
+            highlight=False,
+        )
