@@ -79,7 +79,7 @@ def work(number: int, path: str, options: Options) -> list[PartResult] | Failure
     try:
         traces = parse(path, strict=options.strict)
         rules = rules_of(options)
-        out = []
+        out: list[PartResult] = []
         while traces:
             trace = traces.pop(0)
             labelled = label_rank(trace, rules)

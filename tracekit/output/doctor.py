@@ -20,12 +20,11 @@ def lines(r: dict[str, Any]) -> list[str]:
         f"  format    {clean(r['format'])}, {r['era']}, {r['json_bytes']:,} bytes of JSON"
         + (f" in {r['compression']}" if r["compression"] else ""),
         f"  rank      {rank}{world}{doubt}",
-        f"  job       backend {clean(r['backend'] or '–')}, NCCL {clean(r['nccl_version'] or '–')}, "
-        f"host {clean(r['host'] or '–')}",
+        f"  job       backend {clean(r['backend'] or '–')}, NCCL {clean(r['nccl_version'] or '–')}",
+        f"  host      {clean(r['host'] or '–')}",
         f"  devices   {clean(', '.join(r['devices']) or 'none named')}",
         f"  window    {ms(r['window_ns'])} ms",
-        f"  rows      {r['host_rows']:,} host spans, {r['device_rows']:,} device activities, "
-        f"{r['communication_records']:,} communication records",
+        f"  rows      {r['host_rows']:,} host, {r['device_rows']:,} device, {r['communication_records']:,} records",
         f"  links     {', '.join(f'{k} {v:,}' for k, v in r['links'].items()) or '–'} (device work to its launch)",
         f"  groups    {_groups(r['groups'])}",
         f"  events    {', '.join(f'{clean(k)} {v:,}' for k, v in r['events'].items())}",

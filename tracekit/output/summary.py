@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from tracekit.model import CPU_DEVICE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from tracekit.ingest.run import RunTables
 
@@ -153,7 +153,7 @@ def _rank_name(row: Row, many_devices: bool) -> str:
     return f"{rank}/{row['device']}" if many_devices and row["device"] != CPU_DEVICE else rank
 
 
-_PARTS = (
+_PARTS: tuple[tuple[str, Callable[[Row], int]], ...] = (
     ("compute only", lambda t: t["compute_ns"] - t["hidden_ns"]),
     ("overlapped", lambda t: t["hidden_ns"]),
     ("exposed comm", lambda t: t["exposed_ns"]),
