@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tracekit.analysis.sweep import share_evenly, time_by_state
+from tracekit.analysis.intervals import share_evenly, time_by_state
 from tracekit.model import Kind
 
 if TYPE_CHECKING:
