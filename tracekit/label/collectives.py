@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -39,7 +40,7 @@ class Attached:
 def attach(
     trace: RankTrace, links: Links, kinds: DeviceKinds, host: HostCalls, builder: CallBuilder
 ) -> Attached:
-    """Build all calls of a rank with device work; `kinds.kind` is updated where copies turn out to be traffic."""
+    """Build all calls of a rank; `kinds.kind` is updated where copies turn out to be traffic."""
     calls = builder.build(host)
     device = trace.device
     out = Attached(
@@ -54,7 +55,7 @@ def attach(
     out.call[rows[at >= 0]] = at[at >= 0]
     wrapped = host.wrappers.at(track, ts)
     wrapped[at >= 0] = -1
-    _wrapped_calls(trace, kinds, host, builder, out, rows[wrapped >= 0], wrapped[wrapped >= 0])
+    _wrapped_calls(trace, links, kinds, host, builder, out, rows[wrapped >= 0], wrapped[wrapped >= 0])
     kinds.kind[np.flatnonzero(peers & (out.call >= 0))] = Kind.COMM
     rest = np.flatnonzero(traffic & (out.call < 0))
     rest = rest[_by_arguments(trace, out, rest)]
@@ -96,6 +97,7 @@ def _class_of(trace: RankTrace, kinds: DeviceKinds, row: int) -> KernelClass:
 
 def _wrapped_calls(
     trace: RankTrace,
+    links: Links,
     kinds: DeviceKinds,
     host: HostCalls,
     builder: CallBuilder,
@@ -104,26 +106,23 @@ def _wrapped_calls(
     wrapper: NDArray[np.int64],
 ) -> None:
     """One call for each engine operator that launched device traffic."""
-    order = np.argsort(wrapper, kind="stable")
-    rows, wrapper = rows[order], wrapper[order]
-    cuts = np.flatnonzero(np.diff(wrapper)) + 1
-    for number, mine in zip(
-        wrapper[[0, *cuts]].tolist() if len(rows) else [], np.split(rows, cuts), strict=False
-    ):
+    by_operator: dict[int, list[int]] = defaultdict(list)
+    for row, number in zip(rows.tolist(), wrapper.tolist(), strict=True):
+        by_operator[number].append(row)
+    for number, mine in sorted(by_operator.items()):
         root = int(host.wrappers.row[number])
         name = trace.names[trace.host.name[root]]
-        told = [
-            c.op
-            for r in mine.tolist()
-            if (c := _class_of(trace, kinds, r)).op not in (None, "barrier", "notify")
-        ]
         op = builder.words.wrapper(name)
         if op in (None, "unknown"):
-            op = told[0] if told else "unknown"
+            told = (_class_of(trace, kinds, r).op for r in mine)
+            op = next((t for t in told if t not in (None, "barrier", "notify")), None)
         call = Call(
             op=op or "unknown", op_raw=name, call_ts=int(host.wrappers.ts[number]),
             call_end=int(host.wrappers.end[number]), track=int(host.wrappers.track[number]),
         )  # fmt: skip
+        inner = trace.host.comm[links.op[mine[0]]] if links.op[mine[0]] >= 0 else -1
+        if inner >= 0 and call.op == "all_reduce":
+            builder.take_shape(call, trace.comm[inner])
         out.call[mine] = len(out.calls)
         out.calls.append(call)
         out.own.append(root)

@@ -78,6 +78,14 @@ def decide(candidates: Iterable[Candidate], *, strict: bool) -> Verdict:
     return Verdict(first.fired.value, first, others)
 
 
+def _settle(name: str, candidates: list[Candidate]) -> Verdict:
+    """Settle a field by its name: the group itself speaks for the axes before any scope of the same tier."""
+    if name == "axes":
+        spoken = {c.fired.tier for c in candidates if c.depth < 0}
+        candidates = [c for c in candidates if c.depth < 0 or c.fired.tier not in spoken]
+    return decide(candidates, strict=name == "strategy")
+
+
 def _nearest(candidates: list[Candidate]) -> list[Candidate]:
     """Of the conclusions of one tier that rest on scopes, those of the nearest scope only."""
     nearest: dict[str, int] = {}
@@ -166,7 +174,7 @@ class Engine:
         self._fire(self._first, e, None, out)
         derived = _derive(out)
         self._fire(self._second, e, derived, out)
-        verdicts = {name: decide(out[name], strict=name == "strategy") for name in FIELDS}
+        verdicts = {name: _settle(name, out[name]) for name in FIELDS}
         strategy = verdicts["strategy"]
         fired = tuple(c.fired for name in FIELDS for c in out[name])
         by = strategy.by.fired if strategy.by else None
@@ -195,7 +203,7 @@ def _derive(out: dict[str, list[Candidate]]) -> Derived:
     known: dict[str, dict[str, tuple[str, float]]] = {}
     single = True
     for name in ("axes", "purpose", "phase"):
-        verdict = decide(out[name], strict=False)
+        verdict = _settle(name, out[name])
         if verdict.by is not None and verdict.value is not None:
             known[name] = {verdict.value: (verdict.by.fired.tier, verdict.by.fired.confidence)}
             if name == "axes":

@@ -201,9 +201,7 @@ class CallBuilder:
         if c10d and outer_args is not None:
             self._from_operator(call, c10d, outer_args)
         elif call.in_nelems is None and args is not None and args.dims:
-            call.in_nelems = call.out_nelems = elements(args, 0)
-            self._dtype(call, args, 0)
-            call.dims = _single(args.dims[0])
+            self.take_shape(call, args)
         self._peer(call, args, c10d, outer_args, note_text)
         self.payload(call)
         return call
@@ -217,6 +215,13 @@ class CallBuilder:
         call.dtype = found.name if found else args.dtype
         call.in_splits = args.in_splits if args.in_splits != "[]" else None
         call.out_splits = args.out_splits if args.out_splits != "[]" else None
+
+    def take_shape(self, call: Call, args: CommArgs) -> None:
+        """Size and type of a call whose first recorded input is what it moves."""
+        call.in_nelems = call.out_nelems = elements(args, 0)
+        self._dtype(call, args, 0)
+        call.dims = _single(args.dims[0]) if args.dims else None
+        self.payload(call)
 
     def _from_operator(self, call: Call, op: C10dOp, args: CommArgs) -> None:
         """Sizes, type and splits from the operator's recorded inputs, where the record has none."""
