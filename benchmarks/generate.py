@@ -31,7 +31,7 @@ LAYERS = 32
 PID, MAIN, AUTOGRAD = 4117, 4117, 4395
 COMPUTE_STREAM, COPY_STREAM = 7, 13
 STREAMS = {"tp": 20, "pp": 24, "dp": 28, "model": 32}
-BYTES_PER_LAYER = 98_000
+BYTES_PER_LAYER = 90_900
 HIDDEN, SEQ = 8192, 4096
 
 FRAMES = (
@@ -331,7 +331,9 @@ class Rank:
         self.truth.compute.append((begin, begin + took))
         self.cpu[tid] = ts + dur
 
-    def collective(self, axis: str, op: str, nelems: tuple[int, int], dtype: str, tid: int, *, wait: bool, ns: int) -> None:
+    def collective(
+        self, axis: str, op: str, nelems: tuple[int, int], dtype: str, tid: int, *, wait: bool, ns: int
+    ) -> None:
         """One NCCL call with its record, annotation, launch and kernel; `wait` holds the compute stream."""
         kernel, title, c10d = NCCL[op]
         ts = self.cpu[tid] + 500
@@ -391,6 +393,14 @@ class Rank:
             f'    "ts": {us(ts - 1)}, "dur": {us(dur + 2)},\n    "args": {{\n      "External id": {self.ext}\n    }}\n  }},\n'
         )
 
+    def synchronize(self, tid: int) -> None:
+        """The host waits until the device is done, as reading the gradient norm makes it do."""
+        ts = self.cpu[tid] + 200
+        dur = max(2_000, max(self.stream.values()) + 4_000 - ts)
+        self.host.append(self.cpu_op("aten::_local_scalar_dense", tid, ts, dur + 2_000))
+        self.launch(tid, ts + 1_000, dur, "cudaStreamSynchronize", 131, flow=False)
+        self.cpu[tid] = ts + dur + 3_000
+
     def copy(self, name: str, tid: int, nbytes: int, ns: int) -> None:
         """One asynchronous copy on its own stream."""
         ts = self.cpu[tid] + 400
@@ -410,7 +420,7 @@ def forward_layer(r: Rank, layer: int) -> None:
     """One transformer layer forward: eleven operators, two all-reduces nothing hides."""
     mark, ts = len(r.host), r.cpu[MAIN]
     for i, (ops, kernel, shortest) in enumerate(FORWARD_OPS):
-        r.compute(ops, kernel, shortest, MAIN, 7)
+        r.compute(ops, kernel, shortest, MAIN, 8)
         if i in (4, 10):
             r.collective("tp", "allreduce", (SEQ * HIDDEN,) * 2, "BFloat16", MAIN, wait=True, ns=88_000)
     dur = r.cpu[MAIN] - ts + 100
@@ -422,7 +432,7 @@ def backward_layer(r: Rank) -> None:
     """One transformer layer backward on the autograd thread: all-reduces under the weight gradients."""
     for i, (node, kernel, shortest) in enumerate(BACKWARD_OPS):
         outer = f"autograd::engine::evaluate_function: {node}"
-        r.compute((outer, node, "aten::mm"), kernel, shortest, AUTOGRAD, 3)
+        r.compute((outer, node, "aten::mm"), kernel, shortest, AUTOGRAD, 4)
         if i in (1, 8):
             r.collective("tp", "allreduce", (SEQ * HIDDEN,) * 2, "BFloat16", AUTOGRAD, wait=False, ns=97_000)
 
@@ -447,11 +457,14 @@ def one_step(r: Rank, step: int, units: int) -> None:
         for layer in range(layers):
             backward_layer(r)
             if left <= 0 and layer % 8 == 7:
-                r.collective("dp", "_reduce_scatter_base", (shard, shard // 16), "Float", AUTOGRAD, wait=False, ns=1_300_000)
+                r.collective(
+                    "dp", "_reduce_scatter_base", (shard, shard // 16), "Float", AUTOGRAD, wait=False, ns=1_300_000
+                )
         r.cpu[MAIN] = r.cpu[AUTOGRAD]
     r.collective("model", "allreduce", (1, 1), "Float", MAIN, wait=True, ns=24_000)
     for _ in range(8):
         r.compute(("Optimizer.step#AdamW.step", "aten::_fused_adamw_"), "elementwise_add", 210_000, MAIN, 4)
+    r.synchronize(MAIN)
     r.copy("Memcpy DtoH (Device -> Pinned)", MAIN, 4, 1_500)
     r.cpu[MAIN] += 500
     name = f"ProfilerStep#{step}"
@@ -459,16 +472,21 @@ def one_step(r: Rank, step: int, units: int) -> None:
     r.cpu[MAIN] += 1_000
 
 
+def group_entry(name: str, desc: str, ranks: list[int]) -> dict[str, Any]:
+    """One item of `pg_config`."""
+    return {
+        "pg_name": name, "pg_desc": desc, "backend_config": "cuda:nccl", "pg_size": len(ranks), "ranks": ranks,
+    }  # fmt: skip
+
+
 def header(rank: int) -> str:
     """Everything before the events; the groups of one rank in full."""
-    groups = [{"pg_name": "0", "pg_desc": "default_pg", "backend_config": "cuda:nccl", "pg_size": WORLD, "ranks": list(range(WORLD))}]
-    for axis, (name, desc) in GROUPS.items():
-        ranks = group_ranks(axis, rank)
-        groups.append({"pg_name": name, "pg_desc": desc, "backend_config": "cuda:nccl", "pg_size": len(ranks), "ranks": ranks})
+    groups = [group_entry("0", "default_pg", list(range(WORLD)))]
+    groups += [group_entry(name, desc, group_ranks(axis, rank)) for axis, (name, desc) in GROUPS.items()]
     for i in range(35):
         ranks = [rank % TP + j for j in range(0, WORLD, 2 ** (i % 6 + 1))]
-        groups.append({"pg_name": str(300 + i), "pg_desc": "undefined", "backend_config": "cuda:nccl", "pg_size": len(ranks), "ranks": ranks})
-    info = {"backend": "nccl", "rank": rank, "world_size": WORLD, "pg_count": 735, "pg_config": groups, "nccl_version": "2.27.5"}
+        groups.append(group_entry(str(300 + i), "undefined", ranks))
+    info = {"backend": "nccl", "rank": rank, "world_size": WORLD, "pg_count": 735, "pg_config": groups}
     devices = ",\n".join(
         f'    {{\n      "id": {i}, "name": "NVIDIA H100 80GB HBM3", "totalGlobalMem": 84929347584,\n'
         '      "computeMajor": 9, "computeMinor": 0,\n      "maxThreadsPerBlock": 1024, "maxThreadsPerMultiprocessor": 2048,\n'
@@ -476,8 +494,12 @@ def header(rank: int) -> str:
         for i in range(8)
     )
     return (
-        '\n  {\n    "schemaVersion": 1,\n    "deviceProperties": [\n' + devices + '\n    ],\n      "cupti_version": 26,\n'
-        '      "cuda_runtime_version": 12080,\n      "with_stack": 1,\n      "distributedInfo": ' + json.dumps(info) + ",\n"
+        '\n  {\n    "schemaVersion": 1,\n    "deviceProperties": [\n'
+        + devices
+        + '\n    ],\n      "cupti_version": 26,\n'
+        '      "cuda_runtime_version": 12080,\n      "with_stack": 1,\n      "distributedInfo": '
+        + json.dumps(info)
+        + ",\n"
         '      "record_shapes": 1,\n      "trace_id": "3896CA7E1F964DB49539F6AC994D8C62",\n  "displayTimeUnit": "ms",\n'
         f'  "baseTimeNanoseconds": {BASE_NS},\n  "traceEvents": [\n'
     )
