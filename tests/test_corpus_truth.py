@@ -1,0 +1,67 @@
+"""Every public file of the corpus: Kineto files equal the oracle to the ns, all others are refused by name."""
+
+from __future__ import annotations
+
+import csv
+import re
+from pathlib import Path
+
+import oracle
+import pytest
+from conftest import shared_dir
+
+import tracekit as tk
+from tracekit.errors import ForeignFormat, UnusableInput
+from tracekit.model import CPU_DEVICE
+from tracekit.parsers import parse
+
+pytestmark = pytest.mark.shared
+
+COLUMNS = {
+    "window_ns": "window", "compute_ns": "compute", "comm_ns": "comm", "hidden_ns": "hidden", "exposed_ns": "exposed",
+    "copy_ns": "copy", "fused_ns": "fused", "busy_ns": "busy", "idle_ns": "idle",
+}  # fmt: skip
+DAMAGED = {"truncated JSON array"}
+"""Formats of the manifest that stand for damage, where any refusal that says why is right."""
+
+
+def _manifest() -> list[tuple[str, str]]:
+    root = shared_dir()
+    if root is None:
+        return []
+    with (root / "corpus" / "MANIFEST.tsv").open(encoding="utf-8", newline="") as file:
+        return [(row["file"], row["format"]) for row in csv.DictReader(file, delimiter="\t")]
+
+
+FILES = _manifest()
+CHROME = [file for file, form in FILES if form.startswith("chrome-")]
+OTHERS = [(file, form) for file, form in FILES if not form.startswith("chrome-")]
+
+
+def _rows(path: Path) -> list[dict[str, int]]:
+    result = tk.analyze(path, detail=False, workers=1)
+    return [t for t in result.document["totals"] if t["device"] != CPU_DEVICE]
+
+
+@pytest.mark.parametrize("file", CHROME or [None])
+def test_chrome_file(shared: Path, file: str) -> None:
+    path = shared / "corpus" / file
+    document = oracle.load(path)
+    if not oracle.is_kineto(document):
+        with pytest.raises(ForeignFormat, match=re.escape(path.name)):
+            tk.analyze(path, detail=False, workers=1)
+        return
+    expected = [{"device": device, **vars(t)} for (_, device), t in oracle.totals(document).items()]
+    got = [{"device": row["device"], **{name: row[column] for column, name in COLUMNS.items()}} for row in _rows(path)]
+    assert sorted(got, key=str) == sorted(expected, key=str)
+
+
+@pytest.mark.parametrize(("file", "form"), OTHERS or [(None, None)])
+def test_other_file_is_refused(shared: Path, file: str, form: str) -> None:
+    path = shared / "corpus" / file
+    with pytest.raises(UnusableInput) as refusal:
+        tk.analyze(path, detail=False, workers=1)
+    assert path.name in str(refusal.value)
+    if form not in DAMAGED:
+        with pytest.raises(ForeignFormat):  # a run may wrap what the reader says; the file alone shows its class
+            parse(path)
