@@ -554,23 +554,9 @@ TABLES: dict[str, Table] = {
             ),
         ),
         Table(
-            "step_strategies",
-            "communication time by step and strategy",
-            (_RANK, _DEVICE, _STEP, _c("strategy", "dict", "", "parallel strategy"), *_EXPOSED),
-        ),
-        Table(
             "by_strategy",
             "communication time of the whole file by strategy",
             (_RANK, _DEVICE, _c("strategy", "dict", "", "parallel strategy"), *_EXPOSED),
-        ),
-        Table(
-            "label_share",
-            "communication time of the whole file by the tier of its label; sums to comm_ns",
-            (
-                _RANK, _DEVICE,
-                _c("tier", "dict", "", "best tier among the calls active; null = none has a label", null=True),
-                _c("comm_ns", I64, "ns", "communication time; each instant counts for its best tier"),
-            ),
         ),
         Table("breakdown", "every ns of each step in one class", (_RANK, _DEVICE, _STEP, *_SPLIT)),
         Table(
