@@ -36,7 +36,7 @@ def rank_findings(
                 "warning",
                 "no-device-activity",
                 rank,
-                "no device activity in this file, and no operator whose time could stand for compute",
+                "no device activity and no communication in this file: nothing to account for",
             )
         )
         return out

@@ -14,8 +14,9 @@ if TYPE_CHECKING:
 KEEP = 20
 
 
-def _site(call: Call) -> tuple[str, str, str, str, str]:
-    where = call.scopes[-1] if call.scopes else call.kernel or ""
+def _site(call: Call, markers: set[str]) -> tuple[str, str, str, str, str]:
+    """A step marker is no place: it would split one call site by step."""
+    where = next((s for s in reversed(call.scopes) if s not in markers), call.kernel or "")
     return (call.label.strategy, call.op, call.group_desc or call.group_name or "", str(call.group_size or ""), where)
 
 
@@ -24,7 +25,8 @@ def call_sites(labelled: LabelledRank) -> list[dict[str, Any]]:
     acts, calls = labelled.activities, labelled.calls
     if not len(acts) or not calls:
         return []
-    sites = [_site(c) for c in calls]
+    markers = {m.name for m in labelled.markers}
+    sites = [_site(c, markers) for c in calls]
     number = {s: i for i, s in enumerate(sorted(set(sites)))}
     keys = [(f"{number[s]:09d}", "", "") for s in sites]
     exposed: dict[int, list[int]] = {}

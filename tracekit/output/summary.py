@@ -132,7 +132,8 @@ def _verdict(run: RunTables, windows: Sequence[Row]) -> str:
     if top and exposed:
         name, row = max(top.items(), key=lambda kv: kv[1]["attributed_ns"])
         whole = sum(r["attributed_ns"] for r in top.values())
-        text += f" Most of it is {name} ({percent(row['attributed_ns'], whole)})."
+        amount = percent(row["attributed_ns"], whole)
+        text += f" {amount} of it has no label." if name == "unknown" else f" Most of it is {name} ({amount})."
     return text
 
 
