@@ -114,6 +114,11 @@ def _collect(
     out.tables["ranks"] = [_rank_row(r, p) for r, p in sorted(zip(results, parts, strict=True), key=_rank_order)]
     for name in ("steps", "exposure", "breakdown", "totals"):
         out.tables[name] = [_placed(row, r, p, origin, absolute) for r, p in used for row in getattr(r.tables, name)]
+    out.tables["by_strategy"] = [
+        {"rank": t["rank"], "device": t["device"], "strategy": name} | row
+        for t in out.tables["totals"]
+        for name, row in t["by_strategy"].items()
+    ]
     out.tables["groups"] = _groups(used)
     out.tables["health"] = _health(results, parts, found, failures)
     out.tables["findings"] = _findings(used, decision, failures)
