@@ -1,42 +1,64 @@
-"""Finished columns of one document → one `RankTrace` a process."""
+"""Finished columns of one document → one `RankTrace` a process, in canonical order.
+
+Names and tracks are numbered in sorted order and communication records in row order, so that the
+result does not depend on chunks, layout or the order of events in the file.
+"""
 
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tracekit.model import (
-    DeviceAnnotations,
-    DeviceRows,
-    HealthEntry,
-    HostRows,
-    RankTrace,
-    Track,
-    TraceMeta,
-)
-from tracekit.parsers.columns import Column, Columns, process_of
+from tracekit.model import CommArgs, DeviceAnnotations, DeviceRows, HealthEntry, HostRows, RankTrace, TraceMeta, Track
+from tracekit.parsers.convert import as_int
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from tracekit.parsers.columns import Column, Columns
+
+    Table = dict[str, NDArray[Any]]
+
+_PROCESS = re.compile(r"(\[[^\[\]]*\d[^\[\]]*\])\s*(.*)", re.DOTALL)
 _COORDINATE = re.compile(r"([A-Za-z]+)[-_ ]?(\d+)")
-_GENERIC_THREAD = re.compile(r"(?:thread \S+ \((?P<inner>.*)\))|(?P<bare>.*)", re.DOTALL)
+_LABEL = re.compile(r"(?:GPU|XPU|HPU|MTIA|NPU|Device)\s*(\d+)", re.IGNORECASE)
+_GENERIC_THREAD = re.compile(r"thread \S+ \((.*)\)", re.DOTALL)
 _WEAK_NAMES = frozenset({"python", "python3", "pt_main_thread", ""})
 OVERRUN_NS = 1_000_000_000
+OVERRUN_ROWS = 200
+STRAY_ZERO_NS = 3_600 * 10**9
+"""A device row at time 0 whose neighbours are an hour later has lost its time stamp."""
 
 _HOST_TYPES = {"ts": np.int64, "dur": np.int64, "name": np.int32, "cat": np.int8, "track": np.int32,
                "corr": np.int64, "ext": np.int64, "comm": np.int32}  # fmt: skip
-_DEVICE_TYPES = {"ts": np.int64, "dur": np.int64, "name": np.int32, "cls": np.int8, "device": np.int32,
+_DEVICE_TYPES = {"ts": np.int64, "dur": np.int64, "name": np.int32, "cls": np.int8, "place": np.int32,
                  "stream": np.int64, "corr": np.int64, "ext": np.int64, "nbytes": np.int64, "peer": np.int8,
-                 "comm": np.int32, "proc": np.int32}  # fmt: skip
-_NOTE_TYPES = {"ts": np.int64, "dur": np.int64, "name": np.int32, "device": np.int32, "stream": np.int64,
-               "ext": np.int64, "proc": np.int32}  # fmt: skip
+                 "comm": np.int32}  # fmt: skip
+_NOTE_TYPES = {"ts": np.int64, "dur": np.int64, "name": np.int32, "place": np.int32, "stream": np.int64,
+               "ext": np.int64}  # fmt: skip
+# Sort keys behind the time, most significant first; "-" means descending.
+_HOST_ORDER = ("-dur", "track", "name", "cat", "ext", "corr")
+_DEVICE_ORDER = ("device", "stream", "dur", "name", "cls", "corr", "ext", "nbytes")
+_NOTE_ORDER = ("device", "stream", "dur", "name", "ext")
 
 
-def _join(columns: dict[str, Column], types: dict[str, Any]) -> dict[str, NDArray[Any]]:
+@dataclass(slots=True)
+class _Tables:
+    host: Table
+    device: Table
+    notes: Table
+
+
+def process_of(pid: Any) -> tuple[str, str]:
+    """(process prefix, rest) of a pid: merged files write "[TP00-PP01] 83"."""
+    found = _PROCESS.fullmatch(pid) if isinstance(pid, str) else None
+    return (found[1], found[2]) if found else ("", str(pid))
+
+
+def _join(columns: dict[str, Column], types: dict[str, Any]) -> Table:
     """One array a column; each list is emptied as it is joined, to keep the peak low."""
     joined = {}
     for field, dtype in types.items():
@@ -46,118 +68,193 @@ def _join(columns: dict[str, Column], types: dict[str, Any]) -> dict[str, NDArra
     return joined
 
 
-def _take(table: dict[str, NDArray[Any]], rows: NDArray[Any]) -> dict[str, NDArray[Any]]:
+def _take(table: Table, rows: NDArray[Any]) -> Table:
     return {k: v[rows] for k, v in table.items()}
 
 
-def _name_order(names: list[str]) -> NDArray[np.int64]:
-    """Rank of each name in sorted order: a sort key that does not depend on first sight."""
-    order = np.empty(len(names), np.int64)
-    order[sorted(range(len(names)), key=names.__getitem__)] = np.arange(len(names))
+def _sort(table: Table, keys: tuple[str, ...]) -> NDArray[np.int64]:
+    """Order by ts, then the keys. Few rows share a time stamp: only those are sorted by all keys."""
+    order = np.argsort(table["ts"], kind="stable")
+    ts = table["ts"][order]
+    same = ts[1:] == ts[:-1]
+    tied = np.flatnonzero(np.append(same, False) | np.insert(same, 0, False))
+    if len(tied):
+        rows = order[tied]
+        values = [-table[k[1:]][rows] if k[0] == "-" else table[k][rows] for k in reversed(keys)]
+        order[tied] = rows[np.lexsort((*values, table["ts"][rows]))]
     return order
 
 
-def _tracks(c: Columns) -> tuple[list[Track], list[str]]:
+def _canonical(values: list[Any]) -> tuple[list[Any], NDArray[np.int32]]:
+    """Sorted values, and the new code of each old one."""
+    order = sorted(range(len(values)), key=values.__getitem__)
+    codes = np.empty(len(values), np.int32)
+    codes[order] = np.arange(len(values), dtype=np.int32)
+    return [values[i] for i in order], codes
+
+
+def _names(c: Columns, tables: _Tables) -> list[str]:
+    names, codes = _canonical(list(c.names))
+    for table in (tables.host, tables.device, tables.notes):
+        table["name"] = codes[table["name"]] if len(codes) else table["name"]
+    return names
+
+
+def _tracks(c: Columns, host: Table) -> tuple[list[Track], list[str]]:
     """All tracks with their best thread name, and the process prefix of each."""
-    tracks, prefixes = [], []
-    names = {(str(p), str(t)): n for (p, t), n in c.thread_names.items()}
-    for pid, tid in c.tracks:
+    spelled = [(*process_of(pid), str(tid), str(pid)) for pid, tid in c.tracks]
+    ordered, codes = _canonical(sorted(set(spelled)))
+    position = {key: int(code) for key, code in zip(ordered, codes, strict=True)}
+    lookup = np.array([position[key] for key in spelled], np.int32)
+    host["track"] = lookup[host["track"]] if len(lookup) else host["track"]
+    tracks = [Track(rest, tid, _best_name(c.thread_names.get((pid, tid), set()))) for _, rest, tid, pid in ordered]
+    return tracks, [prefix for prefix, *_ in ordered]
+
+
+def _best_name(names: set[str]) -> str | None:
+    """Writers name a thread several times; the specific (longest) name beats "python"."""
+    inner = [found[1] if (found := _GENERIC_THREAD.fullmatch(n)) else n for n in names]
+    return min(inner, key=lambda n: (n in _WEAK_NAMES, -len(n), n), default=None)
+
+
+def _places(c: Columns, tables: _Tables) -> tuple[list[str], NDArray[np.int32], NDArray[np.int32]]:
+    """Resolve (device argument, pid) to the ordinal, and return the process of each row.
+
+    The argument wins; then the label of the pid ("GPU 3"); then the pid itself.
+    """
+    prefixes, devices = [], []
+    for argument, pid in c.places:
         prefix, rest = process_of(pid)
-        tracks.append(Track(rest, str(tid), _best_name(names.get((str(pid), str(tid)), []))))
         prefixes.append(prefix)
-    return tracks, prefixes
+        labels = sorted(c.labels.get(str(pid), set()))
+        found = next((m[1] for m in map(_LABEL.fullmatch, labels) if m), None)
+        number = next((n for n in (as_int(argument), as_int(found), as_int(rest)) if n is not None), -1)
+        devices.append(min(max(number, -(1 << 31)), (1 << 31) - 1))
+    lookup = np.array(devices, np.int32)
+    procs = sorted(set(prefixes))
+    of_place = np.array([procs.index(p) for p in prefixes], np.int32)
+    rows = []
+    for table in (tables.device, tables.notes):
+        place = table.pop("place")
+        table["device"] = lookup[place] if len(lookup) else place
+        rows.append(of_place[place] if len(of_place) else place)
+    return procs, rows[0], rows[1]
 
 
-def _best_name(names: list[str]) -> str | None:
-    """Writers name a thread several times; the specific name beats "python"."""
-    inner = []
-    for name in names:
-        found = _GENERIC_THREAD.fullmatch(name)
-        inner.append((found["inner"] or found["bare"] or name).strip() if found else name)
-    specific = [n for n in inner if n not in _WEAK_NAMES]
-    return (specific or inner or [None])[-1]
+def _drop_zero(c: Columns, device: Table) -> Table:
+    """Leave out device rows that carry no time: ts 0, and no duration or everything else far later."""
+    zero = device["ts"] == 0
+    if not zero.any():
+        return device
+    rest = device["ts"][~zero]
+    far = len(rest) and int(rest.min()) > STRAY_ZERO_NS
+    drop = zero & (far | (device["dur"] == 0))
+    names = list(c.names)
+    example = min((names[i] for i in device["name"][drop].tolist()), default="")
+    c.note("lost", "device activity with time stamp 0", int(np.count_nonzero(drop)), example[:120])
+    return _take(device, ~drop) if drop.any() else device
 
 
-def _overruns(c: Columns, host: dict[str, NDArray[Any]], device: dict[str, NDArray[Any]]) -> None:
-    """Flag device rows that run far past the recording: a known writer defect, not real work."""
-    if not len(device["ts"]):
-        return
-    last = int(device["ts"].max())
-    if len(host["ts"]):
-        last = max(last, int((host["ts"] + host["dur"]).max()))
-    late = device["ts"] + device["dur"] > last + OVERRUN_NS
-    if late.any():
-        names = list(c.names)
-        c.note(
-            "info", "device activity that runs more than 1 s past the end of the recording (kept)",
-            int(late.sum()), names[int(device["name"][int(np.argmax(late))])][:120],
-        )  # fmt: skip
+def _overruns(c: Columns, tables: _Tables, names: list[str]) -> None:
+    """Flag rows that run far past the recording or over hundreds of followers: a writer's defect."""
+    device = tables.device
+    both = [t for t in (tables.host, device) if len(t["ts"])]
+    last = max((int(t["ts"].max()) for t in both), default=0)
+    last = max(last, c.window_end or 0)
+    for what, table in (("host", tables.host), ("device", device)):
+        late = table["ts"] + table["dur"] > last + OVERRUN_NS
+        if late.any():
+            example = min(names[i] for i in table["name"][late].tolist())
+            reason = f"{what} activity that runs more than 1 s past the end of the recording (kept)"
+            c.note("info", reason, int(np.count_nonzero(late)), example[:120])
+    order = np.lexsort((device["ts"], device["stream"], device["device"]))
+    over, example = 0, ""
+    edges = np.flatnonzero((np.diff(device["device"][order]) != 0) | (np.diff(device["stream"][order]) != 0)) + 1
+    for rows in np.split(order, edges):
+        ts = device["ts"][rows]
+        followers = np.searchsorted(ts, ts + device["dur"][rows]) - np.arange(1, len(rows) + 1)
+        hit = rows[followers >= OVERRUN_ROWS]
+        over += len(hit)
+        example = min([*(names[i] for i in device["name"][hit].tolist()), *([example] if example else [])], default="")
+    c.note(
+        "info",
+        f"device activity that covers {OVERRUN_ROWS} or more later ones of its stream (kept)",
+        over,
+        example[:120],
+    )
 
 
 def assemble(c: Columns, meta: TraceMeta, base_ns: int) -> list[RankTrace]:
     """Sort, split by process, shift by the file's base. Traces in order of their process label."""
     host = _join(c.host, _HOST_TYPES)
-    device = _join(c.device, _DEVICE_TYPES)
-    notes = _join(c.annotations, _NOTE_TYPES)
-    for table in (host, device, notes):
+    device = _drop_zero(c, _join(c.device, _DEVICE_TYPES))
+    tables = _Tables(host, device, _join(c.annotations, _NOTE_TYPES))
+    names = _names(c, tables)
+    tracks, prefixes = _tracks(c, host)
+    procs, device_proc, notes_proc = _places(c, tables)
+    _overruns(c, tables, names)
+    for table in (host, tables.device, tables.notes):
         table["ts"] += base_ns
-    _overruns(c, host, device)
-    names = [str(n) for n in c.names]
-    tracks, prefixes = _tracks(c)
-    procs = sorted(set(c.procs) | set(prefixes))
-    if len(procs) > 1 and not _used(c, procs, prefixes, host, device):
-        procs.remove("")
     health = [HealthEntry(r, n, s, c.examples[s, r]) for (s, r), n in sorted(c.notes.items())]
-    order = _name_order(names)
+    counts = dict(sorted(c.counts.items()))
+    every = sorted({*procs, *(prefixes[i] for i in np.unique(host["track"]).tolist())}) or [""]
     out = []
-    for part, proc in enumerate(procs):
-        own = replace(meta, part=meta.part + part, coordinates=_coordinates(proc) if proc else None)
-        pick_host = np.array([p == proc for p in prefixes], np.bool_)
-        h = host if len(procs) == 1 else _take(host, pick_host[host["track"]])
-        d = device if len(procs) == 1 else _take(device, device["proc"] == c.procs.get(proc, -1))
-        a = notes if len(procs) == 1 else _take(notes, notes["proc"] == c.procs.get(proc, -1))
-        out.append(_one(own, h, d, a, order, names, tracks, c, health))
+    for part, proc in enumerate(every):
+        own = tables
+        if len(every) > 1:
+            code = procs.index(proc) if proc in procs else -1
+            pick = np.array([p == proc for p in prefixes], np.bool_)
+            own = _Tables(
+                _take(host, pick[host["track"]] if len(pick) else np.zeros(0, np.bool_)),
+                _take(tables.device, device_proc == code),
+                _take(tables.notes, notes_proc == code),
+            )
+        mine = replace(meta, part=meta.part + part, coordinates=_coordinates(proc), extra=dict(meta.extra))
+        if len(every) > 1:
+            mine.rank = None  # the file's rank is that of one of its processes; it does not say which
+        out.append(_one(mine, own, names, tracks, c.comm, counts, health))
     return out
-
-
-def _used(c: Columns, procs: list[str], prefixes: list[str], host: dict[str, Any], device: dict[str, Any]) -> bool:
-    plain_tracks = np.array([p == "" for p in prefixes], np.bool_)
-    return bool(plain_tracks[host["track"]].any() or (device["proc"] == 0).any())
 
 
 def _one(
     meta: TraceMeta,
-    host: dict[str, NDArray[Any]],
-    device: dict[str, NDArray[Any]],
-    notes: dict[str, NDArray[Any]],
-    order: NDArray[np.int64],
+    tables: _Tables,
     names: list[str],
     tracks: list[Track],
-    c: Columns,
+    comm: list[CommArgs],
+    counts: dict[str, int],
     health: list[HealthEntry],
 ) -> RankTrace:
-    key = order if len(order) else np.zeros(1, np.int64)
-    h = _take(host, np.lexsort((key[host["name"]], host["track"], -host["dur"], host["ts"])))
-    d = _take(device, np.lexsort((key[device["name"]], device["dur"], device["stream"], device["device"], device["ts"])))
-    a = _take(notes, np.lexsort((key[notes["name"]], notes["dur"], notes["stream"], notes["device"], notes["ts"])))
-    d.pop("proc")
-    a.pop("proc")
+    h = _take(tables.host, _sort(tables.host, _HOST_ORDER))
+    d = _take(tables.device, _sort(tables.device, _DEVICE_ORDER))
+    a = _take(tables.notes, _sort(tables.notes, _NOTE_ORDER))
     starts = [int(t["ts"].min()) for t in (h, d, a) if len(t["ts"])]
     ends = [int((t["ts"] + t["dur"]).max()) for t in (h, d, a) if len(t["ts"])]
     return RankTrace(
         meta=meta,
         names=names,
         tracks=tracks,
+        comm=_renumber(comm, h, d),
         host=HostRows(**h),
         device=DeviceRows(**d),
         annotations=DeviceAnnotations(**a),
-        comm=c.comm,
-        event_counts=dict(sorted(c.counts.items())),
-        health=health,
+        event_counts=counts,
+        health=list(health),
         window_ns=(min(starts, default=0), max(ends, default=0)),
     )
 
 
-def _coordinates(proc: str) -> dict[str, int]:
+def _renumber(comm: list[CommArgs], host: Table, device: Table) -> list[CommArgs]:
+    """Communication records in the order of their rows, host before device."""
+    ordered: list[CommArgs] = []
+    for table in (host, device):
+        rows = np.flatnonzero(table["comm"] >= 0)
+        used = table["comm"][rows]
+        table["comm"][rows] = np.arange(len(ordered), len(ordered) + len(rows), dtype=np.int32)
+        ordered += [comm[i] for i in used.tolist()]
+    return ordered
+
+
+def _coordinates(proc: str) -> dict[str, int] | None:
     """Mesh coordinates of a label such as "[TP00-DP01-PP00]"."""
-    return {k.upper(): int(v) for k, v in _COORDINATE.findall(proc)}
+    return {k.upper(): int(v) for k, v in _COORDINATE.findall(proc)} if proc else None

@@ -7,12 +7,12 @@ from collections import Counter
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 import numpy as np
 
 from tracekit.model import CommArgs, DeviceClass, HostCat
-from tracekit.parsers.convert import BAD, Interner, as_int, ints, times
-from tracekit.parsers.decode import AnyEvent, Args, Batch
+from tracekit.parsers.comm import COMM_NAME, comm_args
+from tracekit.parsers.convert import BAD, Interner, as_int, ints, streams, times
+from tracekit.parsers.decode import Args, Batch, Event, LeanArgs, LeanDeviceArgs, TextEvent
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -40,37 +40,34 @@ DEVICE_CATS: dict[Any, DeviceClass] = {
     "gpu_memset": DeviceClass.MEMSET,
     "Memset": DeviceClass.MEMSET,
 }
-DEVICE_ANNOTATION_CATS = frozenset({"gpu_user_annotation"})
+MTIA_CAT = "mtia_ccp_events"
+MTIA_SYNC = frozenset({"event_wait", "event_record"})
+"""Rows of MTIA's command processor that only wait, as cuda_sync rows do; the others are work."""
+MTIA_COPY = "dma_request"
+MAX_DUR_NS = 10 * 86_400 * 10**9
+"""A span longer than ten days is no span of a recording."""
 
-COMM_NAME = re.compile(r"record_param_comms|(?:_?c10d(?:_functional\w*)?|gloo|symm_mem)(?:::|:)")
-_PROCESS = re.compile(r"(\[[^\[\]]*\])\s*(.*)")
-_PEER = re.compile(r"\bP(?:eer)?toP|Peer", re.IGNORECASE)
-
-_get = {k: attrgetter(k) for k in ("ts", "dur", "name", "pid", "tid")}
+_PEER = re.compile(r"PtoP|PeerTo|Peer", re.IGNORECASE)
+_LOCAL = re.compile(r"[HDA]to[HDA]|Host|DeviceToDevice", re.IGNORECASE)
 _thread = attrgetter("pid", "tid")
-_arg = {k: attrgetter(k) for k in ("ext", "old_ext", "correlation", "device", "stream", "nbytes", "collective")}
 _NO_ARGS = Args()
 
 Column = list["NDArray[Any]"]
 HOST_FIELDS = ("ts", "dur", "name", "cat", "track", "corr", "ext", "comm")
-DEVICE_FIELDS = ("ts", "dur", "name", "cls", "device", "stream", "corr", "ext", "nbytes", "peer", "comm", "proc")
-NOTE_FIELDS = ("ts", "dur", "name", "device", "stream", "ext", "proc")
-
-
-def process_of(pid: Any) -> tuple[str, str]:
-    """(process prefix, rest) of a pid: merged files write "[TP00-PP01] 83"."""
-    found = _PROCESS.fullmatch(pid) if isinstance(pid, str) else None
-    return (found[1], found[2]) if found else ("", str(pid))
+DEVICE_FIELDS = ("ts", "dur", "name", "cls", "place", "stream", "corr", "ext", "nbytes", "peer", "comm")
+NOTE_FIELDS = ("ts", "dur", "name", "place", "stream", "ext")
 
 
 class Columns:
-    """Accumulates one document; `add(batch)` per chunk, then read the column lists."""
+    """Accumulates one document; `add(batch)` per chunk, then read the column lists.
+
+    `place` codes (device argument, pid) in `places`; `track` codes (pid, tid) in `tracks`.
+    """
 
     def __init__(self) -> None:
         self.names = Interner()
-        self.tracks = Interner()  # (pid, tid)
-        self.procs = Interner()
-        self.procs[""]  # code 0 is the ordinary, unprefixed process
+        self.tracks = Interner()
+        self.places = Interner()
         self.counts: Counter[str] = Counter()
         self.notes: Counter[tuple[str, str]] = Counter()
         self.examples: dict[tuple[str, str], str] = {}
@@ -78,227 +75,175 @@ class Columns:
         self.device: dict[str, Column] = {f: [] for f in DEVICE_FIELDS}
         self.annotations: dict[str, Column] = {f: [] for f in NOTE_FIELDS}
         self.comm: list[CommArgs] = []
-        self.thread_names: dict[tuple[Any, Any], list[str]] = {}
-        self.labels: dict[Any, str] = {}
+        self.thread_names: dict[tuple[str, str], set[str]] = {}
+        self.labels: dict[str, set[str]] = {}
         self.window_end: int | None = None
-        self._comm_names: set[int] = set()
-        self._names_seen = 0
+        self._comm_names: dict[int, bool] = {}
 
     def note(self, severity: str, reason: str, count: int = 1, example: str = "") -> None:
-        """Count something dropped, repaired or guessed."""
+        """Count something dropped, repaired or guessed; the smallest example stays (any order of events)."""
         if count:
-            self.notes[severity, reason] += count
-            self.examples.setdefault((severity, reason), example)
+            key = severity, reason
+            self.notes[key] += count
+            self.examples[key] = min(self.examples.get(key, example), example)
 
     def add(self, batch: Batch) -> None:
         """Take one decoded batch."""
-        for (ph, cat), events in batch.items():
+        for ph, cat, events in batch:
             self.counts[f"{ph}:{cat}" if cat is not None else str(ph)] += len(events)
             if ph == "X":
-                if isinstance(cat, str):
-                    self._spans(cat, events)
+                self._spans(cat, events)
             elif ph == "M":
                 self._metadata(events)
             elif ph == "i":
                 self._instants(events)
 
-    def _spans(self, cat: str, events: list[AnyEvent]) -> None:
+    def _spans(self, cat: Any, events: list[Any]) -> None:
         if cat in HOST_CATS:
             self._host(HOST_CATS[cat], events)
         elif cat in DEVICE_CATS:
             self._device(DEVICE_CATS[cat], events)
-        elif cat in DEVICE_ANNOTATION_CATS:
+        elif cat == "gpu_user_annotation":
             self._annotations(events)
+        elif cat == MTIA_CAT:
+            self._device(DeviceClass.MEMCPY, [e for e in events if e.name == MTIA_COPY])
+            self._device(DeviceClass.KERNEL, [e for e in events if e.name != MTIA_COPY and e.name not in MTIA_SYNC])
 
-    # ------------------------------------------------------------------ host
+    # ------------------------------------------------------------------ rows
 
-    def _host(self, cat: HostCat, events: list[AnyEvent]) -> None:
-        events, ts, dur = self._times(events, cat.name.lower())
-        if not events:
+    def _host(self, cat: HostCat, events: list[Any]) -> None:
+        events, n = self._begin(self.host, events, cat.name.lower())
+        if not n:
             return
         args = [e.args or _NO_ARGS for e in events]
-        names = self.names.codes(self._text(events))
         out = self.host
-        out["ts"].append(ts)
-        out["dur"].append(dur)
-        out["name"].append(names)
-        out["cat"].append(np.full(len(events), int(cat), np.int8))
-        out["track"].append(self.tracks.codes(list(map(_thread, events))))
-        out["corr"].append(ints(list(map(_arg["correlation"], args))))
+        out["cat"].append(np.full(n, int(cat), np.int8))
+        out["track"].append(self.tracks.codes(map(_thread, events), n))
+        out["corr"].append(ints([a.correlation for a in args]))
         out["ext"].append(self._external(args))
-        comm = np.full(len(events), -1, np.int32)
-        if cat != HostCat.RUNTIME:
-            for row in np.flatnonzero(self._is_comm(names)).tolist():
-                comm[row] = self._comm_row(args[row])
+        comm = np.full(n, -1, np.int32)
+        if cat != HostCat.RUNTIME and _is_full(events):
+            names = out["name"][-1].tolist()
+            for row, name in enumerate(names):
+                if self._is_comm(name, events[row]):
+                    comm[row] = self._comm_row(args[row])
         out["comm"].append(comm)
 
-    def _is_comm(self, names: NDArray[np.int32]) -> NDArray[np.bool_]:
-        if len(self.names) > self._names_seen:
-            fresh = list(self.names)[self._names_seen :]
-            self._comm_names |= {
-                self._names_seen + i for i, n in enumerate(fresh) if isinstance(n, str) and COMM_NAME.match(n)
-            }
-            self._names_seen = len(self.names)
-        if not self._comm_names:
-            return np.zeros(len(names), np.bool_)
-        return np.isin(names, np.fromiter(self._comm_names, np.int32, len(self._comm_names)))
+    def _device(self, cls: DeviceClass, events: list[Any]) -> None:
+        events, n = self._begin(self.device, events, cls.name.lower())
+        if not n:
+            return
+        args = [e.args or _NO_ARGS for e in events]
+        full = _is_full(events)
+        out = self.device
+        out["cls"].append(np.full(n, int(cls), np.int8))
+        self._place(out, events, args)
+        out["corr"].append(ints([a.correlation for a in args]))
+        out["ext"].append(self._external(args))
+        nbytes = [a.nbytes if a.nbytes is not None else a.size for a in args] if full else []
+        out["nbytes"].append(ints(nbytes) if full else np.full(n, -1, np.int64))
+        peers = cls == DeviceClass.MEMCPY and full
+        out["peer"].append(
+            np.array([_peer(e.name, a) for e, a in zip(events, args, strict=True)], np.int8)
+            if peers
+            else np.zeros(n, np.int8)
+        )
+        out["comm"].append(
+            np.array([-1 if a.collective is None else self._comm_row(a) for a in args], np.int32)
+            if full
+            else np.full(n, -1, np.int32)
+        )
+
+    def _annotations(self, events: list[Any]) -> None:
+        events, n = self._begin(self.annotations, events, "gpu_user_annotation")
+        if n:
+            args = [e.args or _NO_ARGS for e in events]
+            self._place(self.annotations, events, args)
+            self.annotations["ext"].append(self._external(args))
+
+    # ------------------------------------------------------------------ shared
+
+    def _begin(self, out: dict[str, Column], events: list[Any], what: str) -> tuple[list[Any], int]:
+        """Append time and name of the usable events; returns those and their number."""
+        ts, rough = times([e.ts for e in events])
+        dur, rougher = times([e.dur for e in events])
+        bad = (ts == BAD) | (dur == BAD)
+        absurd = ~bad & (dur > MAX_DUR_NS)
+        negative = ~bad & (dur < 0)
+        self.note("info", "time stamp rounded: the writer's number has too many digits", rough + rougher, what)
+        self._note_rows("lost", f"{what} without a usable time", bad, events)
+        self._note_rows("lost", f"{what} with an impossible duration (over ten days)", absurd, events)
+        self._note_rows("repaired", f"{what} with a negative duration, set to 0", negative, events)
+        dur = np.maximum(dur, 0)
+        drop = bad | absurd
+        if drop.any():
+            keep = ~drop
+            events = [e for e, k in zip(events, keep.tolist(), strict=True) if k]
+            ts, dur = ts[keep], dur[keep]
+        if events:
+            names = [e.name for e in events]
+            out["ts"].append(ts)
+            out["dur"].append(dur)
+            if {str}.issuperset(map(type, names)):
+                out["name"].append(self.names.codes(names, len(events)))
+            else:
+                out["name"].append(self.names.codes(map(str, names), len(events)))
+        return events, len(events)
+
+    def _note_rows(self, severity: str, reason: str, rows: NDArray[np.bool_], events: list[Any]) -> None:
+        if rows.any():
+            example = min(str(events[i].name)[:120] for i in np.flatnonzero(rows).tolist())
+            self.note(severity, reason, int(np.count_nonzero(rows)), example)
+
+    def _is_comm(self, code: int, event: Any) -> bool:
+        known = self._comm_names.get(code)
+        if known is None:
+            known = self._comm_names[code] = COMM_NAME.match(str(event.name)) is not None
+        return known
 
     @staticmethod
-    def _external(args: list[Args]) -> NDArray[np.int64]:
-        ext = ints(list(map(_arg["ext"], args)))
-        if (ext == -1).all():
-            ext = ints(list(map(_arg["old_ext"], args)))
-        return ext
+    def _external(args: list[Any]) -> NDArray[np.int64]:
+        ext = ints([a.ext for a in args])
+        if isinstance(args[0], LeanArgs | LeanDeviceArgs) or not (ext == -1).any():
+            return ext
+        return np.where(ext == -1, ints([getattr(a, "old_ext", -1) for a in args]), ext)
 
     def _comm_row(self, a: Args) -> int:
         self.comm.append(comm_args(a))
         return len(self.comm) - 1
 
-    # ------------------------------------------------------------------ device
-
-    def _device(self, cls: DeviceClass, events: list[AnyEvent]) -> None:
-        events, ts, dur = self._times(events, cls.name.lower(), zero_is_bad=True)
-        if not events:
-            return
-        args = [e.args or _NO_ARGS for e in events]
-        out = self.device
-        out["ts"].append(ts)
-        out["dur"].append(dur)
-        out["name"].append(self.names.codes(self._text(events)))
-        out["cls"].append(np.full(len(events), int(cls), np.int8))
-        self._place(out, events, args)
-        out["corr"].append(ints(list(map(_arg["correlation"], args))))
-        out["ext"].append(self._external(args))
-        out["nbytes"].append(ints(list(map(_arg["nbytes"], args))))
-        if cls == DeviceClass.MEMCPY:
-            out["peer"].append(np.array([_peer(e, a) for e, a in zip(events, args, strict=True)], np.int8))
-        else:
-            out["peer"].append(np.zeros(len(events), np.int8))
-        out["comm"].append(
-            np.array([-1 if a.collective is None else self._comm_row(a) for a in args], np.int32)
+    def _place(self, out: dict[str, Column], events: list[Any], args: list[Any]) -> None:
+        pairs = [(a.device, e.pid) for a, e in zip(args, events, strict=True)]
+        out["place"].append(self.places.codes(pairs, len(pairs)))
+        out["stream"].append(
+            streams([e.tid if a.stream is None else a.stream for a, e in zip(args, events, strict=True)])
         )
 
-    def _annotations(self, events: list[AnyEvent]) -> None:
-        events, ts, dur = self._times(events, "gpu_user_annotation")
-        if not events:
-            return
-        args = [e.args or _NO_ARGS for e in events]
-        out = self.annotations
-        out["ts"].append(ts)
-        out["dur"].append(dur)
-        out["name"].append(self.names.codes(self._text(events)))
-        self._place(out, events, args)
-        out["ext"].append(self._external(args))
-
-    def _place(self, out: dict[str, Column], events: list[AnyEvent], args: list[Args]) -> None:
-        """Device ordinal (argument, else pid), stream (argument, else tid) and process."""
-        pids = list(map(_get["pid"], events))
-        devices = [a.device if a.device is not None else p for a, p in zip(args, pids, strict=True)]
-        streams = [a.stream if a.stream is not None else e.tid for a, e in zip(args, events, strict=True)]
-        prefixed = any(isinstance(p, str) and p.startswith("[") for p in pids)
-        if prefixed:
-            devices = [process_of(d)[1] if isinstance(d, str) else d for d in devices]
-            procs = self.procs.codes([process_of(p)[0] for p in pids])
-        else:
-            procs = np.zeros(len(pids), np.int32)
-        out["device"].append(np.clip(ints(devices), -(1 << 31), (1 << 31) - 1).astype(np.int32))
-        out["stream"].append(ints(streams))
-        out["proc"].append(procs)
-
-    # ------------------------------------------------------------------ shared
-
-    @staticmethod
-    def _text(events: list[AnyEvent]) -> list[str]:
-        names = list(map(_get["name"], events))
-        return [n if type(n) is str else str(n) for n in names]
-
-    def _times(
-        self, events: list[AnyEvent], what: str, *, zero_is_bad: bool = False
-    ) -> tuple[list[AnyEvent], NDArray[np.int64], NDArray[np.int64]]:
-        ts = times(list(map(_get["ts"], events)))
-        dur = times(list(map(_get["dur"], events)))
-        bad = (ts == BAD) | (dur == BAD)
-        if bad.any():
-            first = events[int(np.argmax(bad))]
-            self.note("lost", f"{what} without a usable time", int(bad.sum()), str(first.name)[:120])
-        if zero_is_bad and (ts == 0).any():
-            zero = (ts == 0) & ~bad
-            self.note("lost", f"{what} with time stamp 0", int(zero.sum()), _example(events, zero))
-            bad |= zero
-        negative = (dur < 0) & ~bad
-        if negative.any():
-            self.note("repaired", f"{what} with a negative duration, set to 0", int(negative.sum()), _example(events, negative))
-            dur = np.where(negative, 0, dur)
-        if bad.any():
-            keep = ~bad
-            events = [e for e, k in zip(events, keep.tolist(), strict=True) if k]
-            ts, dur = ts[keep], dur[keep]
-        return events, ts, dur
-
-    def _metadata(self, events: list[AnyEvent]) -> None:
+    def _metadata(self, events: list[Any]) -> None:
         for e in events:
-            if e.name == "thread_name" and e.args is not None and e.args.name is not None:
-                self.thread_names.setdefault((e.pid, e.tid), []).append(str(e.args.name))
-            elif e.name == "process_labels" and e.args is not None:
-                self.labels[e.pid] = str(e.args.labels)
+            if e.args is None:
+                continue
+            if e.name == "thread_name" and e.args.name is not None:
+                self.thread_names.setdefault((str(e.pid), str(e.tid)), set()).add(str(e.args.name))
+            elif e.name == "process_labels" and e.args.labels is not None:
+                self.labels.setdefault(str(e.pid), set()).add(str(e.args.labels))
 
-    def _instants(self, events: list[AnyEvent]) -> None:
+    def _instants(self, events: list[Any]) -> None:
         for e in events:
             if e.name == "Record Window End":
-                ts = int(times([e.ts])[0])
-                self.window_end = None if ts == BAD else ts
+                ts = int(times([e.ts])[0][0])
+                self.window_end = self.window_end if ts == BAD else max(ts, self.window_end or ts)
 
 
-def _example(events: list[AnyEvent], mask: NDArray[np.bool_]) -> str:
-    return str(events[int(np.argmax(mask))].name)[:120] if mask.any() else ""
+def _is_full(events: list[Any]) -> bool:
+    return isinstance(events[0], Event | TextEvent)
 
 
-def _peer(event: AnyEvent, a: Args) -> int:
+def _peer(name: Any, a: Args) -> int:
+    """1 between two devices, 0 within one or with the host, -1 unknown."""
     source, target = as_int(a.from_device), as_int(a.to_device)
     if source is not None and target is not None:
         return int(source != target)
-    return int(bool(_PEER.search(str(event.name))))
-
-
-def _raw(value: msgspec.Raw) -> list[Any] | None:
-    if not bytes(value):
-        return None
-    try:
-        decoded = msgspec.json.decode(value)
-    except (ValueError, RecursionError):
-        return None
-    return decoded if isinstance(decoded, list) else None
-
-
-def _str(value: Any) -> str | None:
-    return None if value is None else str(value)
-
-
-def comm_args(a: Args) -> CommArgs:
-    """Normalise the arguments of one communication record, whatever the era."""
-    comms_id = as_int(a.comms_id)
-    return CommArgs(
-        collective=_str(a.collective),
-        in_nelems=as_int(a.in_nelems if a.in_nelems is not None else a.in_size),
-        out_nelems=as_int(a.out_nelems if a.out_nelems is not None else a.out_size),
-        dtype=_str(a.dtype),
-        group_size=as_int(a.group_size),
-        pg_name=_str(a.pg_name if a.pg_name is not None else a.pg_id),
-        pg_desc=_str(a.pg_desc),
-        ranks_text=_str(a.ranks_text),
-        rank_start=as_int(a.rank_start),
-        rank_stride=as_int(a.rank_stride),
-        rank=as_int(a.rank),
-        src_rank=as_int(a.src_rank),
-        dst_rank=as_int(a.dst_rank),
-        seq=as_int(a.seq),
-        comms_id=None if comms_id is None else comms_id % (1 << 64),
-        in_splits=_str(a.in_splits),
-        out_splits=_str(a.out_splits),
-        dims=_raw(a.dims) or _raw(a.old_dims),
-        types=_raw(a.types),
-        concrete=_raw(a.concrete),
-    )
-
-
-__all__ = ["Columns", "comm_args", "process_of"]
+    if _PEER.search(str(name)):
+        return 1
+    return 0 if _LOCAL.search(str(name)) else -1

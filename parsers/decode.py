@@ -11,8 +11,10 @@ from typing import Any
 
 import msgspec
 
-EXACT_BELOW_US = float(1 << 43)
-"""Below this many µs a float64 holds three decimals without loss; above it the text is needed."""
+from tracekit.parsers.convert import EXACT_BELOW_US
+
+Scalar = str | int | float | bool | None
+"""Values that are used as keys must be hashable: anything else is an event of an unexpected shape."""
 
 
 class Args(msgspec.Struct, gc=False):
@@ -20,9 +22,10 @@ class Args(msgspec.Struct, gc=False):
 
     ext: Any = msgspec.field(default=-1, name="External id")
     correlation: Any = -1
-    device: Any = None
+    device: Scalar = None
     stream: Any = None
-    nbytes: Any = msgspec.field(default=-1, name="bytes")
+    nbytes: Any = msgspec.field(default=None, name="bytes")
+    size: Any = None
     from_device: Any = msgspec.field(default=None, name="fromDevice")
     to_device: Any = msgspec.field(default=None, name="toDevice")
     collective: Any = msgspec.field(default=None, name="Collective name")
@@ -52,18 +55,18 @@ class Args(msgspec.Struct, gc=False):
     out_size: Any = msgspec.field(default=None, name="Out msg size")
     pg_id: Any = msgspec.field(default=None, name="Process Group ID")
     # Metadata rows.
-    name: Any = None
+    name: Scalar = None
     labels: Any = None
 
 
 class Event(msgspec.Struct, gc=False):
     """One Chrome-trace event; types are checked where a column is built, not here."""
 
-    ph: Any = None
-    cat: Any = None
-    name: Any = None
-    pid: Any = None
-    tid: Any = None
+    ph: Scalar = None
+    cat: Scalar = None
+    name: Scalar = None
+    pid: Scalar = None
+    tid: Scalar = None
     ts: Any = None
     dur: Any = None
     args: Args | None = None
@@ -72,35 +75,82 @@ class Event(msgspec.Struct, gc=False):
 class TextEvent(msgspec.Struct, gc=False):
     """As `Event`, with the two times kept as text: for times a float would round."""
 
-    ph: Any = None
-    cat: Any = None
-    name: Any = None
-    pid: Any = None
-    tid: Any = None
+    ph: Scalar = None
+    cat: Scalar = None
+    name: Scalar = None
+    pid: Scalar = None
+    tid: Scalar = None
     ts: msgspec.Raw = msgspec.Raw()
     dur: msgspec.Raw = msgspec.Raw()
     args: Args | None = None
 
 
-AnyEvent = Event | TextEvent
-Batch = dict[tuple[Any, Any], list[AnyEvent]]
-"""Events by (ph, cat), in file order."""
+class LeanArgs(msgspec.Struct, gc=False):
+    """What a host row that is no communication record needs."""
 
-_events = msgspec.json.Decoder(list[Event])
-_text_events = msgspec.json.Decoder(list[TextEvent])
+    ext: Any = msgspec.field(default=-1, name="External id")
+    correlation: Any = -1
+
+
+class LeanDeviceArgs(msgspec.Struct, gc=False):
+    """What a kernel without communication arguments needs."""
+
+    ext: Any = msgspec.field(default=-1, name="External id")
+    correlation: Any = -1
+    device: Scalar = None
+    stream: Any = None
+
+
+class LeanHost(msgspec.Struct, gc=False):
+    """A host row whose phase and category are known: few fields decode in half the time."""
+
+    name: Scalar = None
+    pid: Scalar = None
+    tid: Scalar = None
+    ts: Any = None
+    dur: Any = None
+    args: LeanArgs | None = None
+
+
+class LeanDevice(msgspec.Struct, gc=False):
+    """A kernel row whose phase and category are known."""
+
+    name: Scalar = None
+    pid: Scalar = None
+    tid: Scalar = None
+    ts: Any = None
+    dur: Any = None
+    args: LeanDeviceArgs | None = None
+
+
+AnyArgs = Args | LeanArgs | LeanDeviceArgs
+AnyEvent = Event | TextEvent | LeanHost | LeanDevice
+Group = tuple[Any, Any, list[AnyEvent]]
+Batch = list[Group]
+"""(ph, cat, events): each list holds events of one class; a phase and category may come twice."""
+
+_DECODERS: dict[type, Any] = {
+    kind: msgspec.json.Decoder(list[kind])  # type: ignore[valid-type]
+    for kind in (Event, TextEvent, LeanHost, LeanDevice)
+}
 _key = attrgetter("ph", "cat")
 
 
-def decode(data: bytes, *, text_times: bool = False) -> Batch:
-    """Decode `[event, …]`; raises ValueError when it is not exactly that."""
+def decode_as(kind: type, data: bytes) -> list[Any]:
+    """Decode `event, event, …` as one class; raises ValueError when it is not exactly that."""
     try:
-        events: list[Any] = (_text_events if text_times else _events).decode(data)
+        events: list[Any] = _DECODERS[kind].decode(b"[" + data + b"]")
     except RecursionError as e:
         raise ValueError("nested too deeply") from e
-    groups: Batch = defaultdict(list)
-    for event in events:
+    return events
+
+
+def decode(data: bytes, *, text_times: bool = False) -> Batch:
+    """Decode `event, event, …` of any kind; raises ValueError when it is not exactly that."""
+    groups: dict[tuple[Any, Any], list[AnyEvent]] = defaultdict(list)
+    for event in decode_as(TextEvent if text_times else Event, data):
         groups[_key(event)].append(event)
-    return groups
+    return [(ph, cat, events) for (ph, cat), events in groups.items()]
 
 
 def needs_text(batch: Batch) -> bool:
@@ -110,7 +160,7 @@ def needs_text(batch: Batch) -> bool:
     """
     return any(
         ph == "X" and (_large(events[0].ts) or _large(events[-1].ts)) and any(type(e.ts) is float for e in events)
-        for (ph, _), events in batch.items()
+        for ph, _, events in batch
     )
 
 

@@ -1,65 +1,75 @@
 """Cut a byte stream into documents and chunks of whole events.
 
-A document is `{… "traceEvents": [ events ] …}` (or a bare list of events). Events come in chunks:
-`[` + whole events + `]`, cut at the separator learnt from the first two events. A cut that is not a
-boundary leaves the chunk unbalanced, so its strict decode fails: a wrong cut is always loud, and
-`Documents.settle` then finds the true boundaries one event at a time.
+A document is `{… "traceEvents": [ events ] …}` (or a bare list of events). Events come in chunks of
+whole events, cut at the separator learnt from the first two. A cut that is not a boundary leaves the
+chunk unbalanced, so its strict decode fails: a wrong cut is always loud, and `Documents._settle`
+then finds the true boundaries one event at a time.
 """
 
 from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from tracekit.errors import BrokenInput, LimitExceeded
+from tracekit.errors import LimitExceeded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from tracekit.parsers.source import Source
 
-BLOCK = 384 << 10
+BLOCK = 1 << 20
 MAX_EVENT = 64 << 20
 """Bytes of one event, of a header or of a tail beyond which a file is refused."""
 
 _EVENTS_KEY = re.compile(rb'"traceEvents"\s*:\s*\[')
-_SEPARATOR = re.compile(rb'\}(\s*,\s*)\{\s*"')
-_GENERIC = re.compile(rb'\}\s*,\s*(?=\{\s*"(?:ph|name|cat|args|pid|tid|ts|dur|id|s|bp)")')
-_STRAY_EVENT = re.compile(rb'\{\s*"ph"\s*:')
+_KEY_REACH = 256
+"""How far a key may reach over the end of a block (white space included)."""
+_SEPARATOR = re.compile(rb'\}(\s*,)\s*\{\s*"')
+_NEXT_EVENT = re.compile(rb'\{\s{0,64}"(?:ph|name|cat|args|pid|tid|ts|dur|id|s|bp)"\s{0,8}:')
+_STRAY_EVENT = re.compile(rb'\{\s*"ph"\s*:\s*"')
+_CLOSING = re.compile(rb"\}\s*\]")
+_SKIP = re.compile(r"[ \t\r\n,]*")
 _SCANNER = json.JSONDecoder(strict=True)
 
 
 @dataclass(slots=True)
 class Document:
-    """Bytes around the events of one document; `complete` = its end was seen."""
+    """Bytes around the events of one document; `complete` = the end of its events was seen."""
 
     number: int
     head: bytes = b""
     tail: bytes = b""
-    offset: int = 0
     complete: bool = False
-    losses: list[tuple[str, str, str]] = field(default_factory=list)
+    losses: Counter[tuple[str, str]] = field(default_factory=Counter)
+    examples: dict[tuple[str, str], str] = field(default_factory=dict)
+
+    def lose(self, severity: str, reason: str, example: str) -> None:
+        """Count something lost or repaired, and keep the first example."""
+        self.losses[severity, reason] += 1
+        self.examples.setdefault((severity, reason), example)
 
 
 class Documents:
     """Walks a `Source`. `on_chunk(doc, bytes)` must raise ValueError when a chunk is not valid;
-    `on_event(doc, bytes)` takes one whole event and returns False when it is beyond repair.
+    `on_event(doc, bytes)` returns one event, repaired where needed, or None when it is beyond repair.
     """
 
     def __init__(
         self,
         source: Source,
         on_chunk: Callable[[Document, bytes], None],
-        on_event: Callable[[Document, bytes], bool],
+        on_event: Callable[[Document, bytes], bytes | None],
         block: int = BLOCK,
     ) -> None:
         self.source, self.on_chunk, self.on_event, self.block = source, on_chunk, on_event, block
         self.buffer = b""
         self.eof = False
         self.separator = b""
-        self.start = b""
+        self.lead = 1  # bytes of the separator that belong to the event before, and the comma
         self.offset = 0  # position of buffer[0] in the decompressed stream
 
     def _fill(self, at_least: int = 1) -> bool:
@@ -85,7 +95,7 @@ class Documents:
         """Yield each document when its tail has been read."""
         number = 0
         while True:
-            doc = Document(number, offset=self.offset)
+            doc = Document(number)
             if not self._head(doc):
                 return
             self._events(doc)
@@ -98,22 +108,22 @@ class Documents:
     def _head(self, doc: Document) -> bool:
         scanned = 0
         while True:
-            found = _EVENTS_KEY.search(self.buffer, max(0, scanned - 64))
-            if found:
-                doc.head = self.buffer[: found.end()]
-                self._drop(found.end())
-                return True
-            if self.buffer.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"[") and doc.number == 0:
-                start = self.buffer.index(b"[") + 1
-                doc.head = self.buffer[:start]
-                self._drop(start)
+            found = _EVENTS_KEY.search(self.buffer, max(0, scanned - _KEY_REACH))
+            end = found.end() if found else self._list_start(doc)
+            if end:
+                doc.head = self.buffer[:end]
+                self._drop(end)
                 return True
             scanned = len(self.buffer)
             self._guard("the part before traceEvents")
             if not self._fill(scanned):
-                if doc.number == 0:
-                    doc.head = self.buffer
+                doc.head = self.buffer
                 return False
+
+    def _list_start(self, doc: Document) -> int:
+        """End of the opening bracket of a bare list of events, or 0."""
+        start = self.buffer[:4096].lstrip(b"\xef\xbb\xbf \t\r\n")
+        return self.buffer.index(b"[") + 1 if doc.number == 0 and start[:1] == b"[" else 0
 
     # ---------------------------------------------------------------- events
 
@@ -123,22 +133,22 @@ class Documents:
         while True:
             if len(self.buffer) < self.block and not self.eof:
                 self._fill(self.block)
-            cut = -1 if self.eof else self.buffer.rfind(self.separator)
-            if cut < 0:
-                if not self.eof:
-                    self._guard("one event")
-                    self._fill(len(self.buffer))
+            cut = self.buffer.rfind(self.separator)
+            if cut >= 0:
+                try:
+                    self.on_chunk(doc, self.buffer[: cut + 1])
+                except ValueError:
+                    pass
+                else:
+                    self._drop(cut + self.lead)
                     continue
-                if self.settle(doc, len(self.buffer), last=True):
-                    return
+            elif not self.eof:
+                self._guard("one event")
+                self._fill(len(self.buffer))
                 continue
-            try:
-                self.on_chunk(doc, b"[" + self.buffer[: cut + 1] + b"]")
-            except ValueError:
-                if self.settle(doc, cut + 1, last=False):
-                    return
-                continue
-            self._drop(cut + len(self.start))
+            stop = len(self.buffer) if self.eof else cut + 1
+            if self._settle(doc, stop, last=self.eof):
+                return
 
     def _learn(self, doc: Document) -> bool:
         """Find the layout's separator; False when the array is empty."""
@@ -149,114 +159,140 @@ class Documents:
             self._drop(at + 1)
             doc.complete = True
             return False
-        self._drop(at)
         found = _SEPARATOR.search(self.buffer)
-        end = self._object_end(0, len(self.buffer))
+        end = _end_of_object(self.buffer[at : at + (1 << 20)].decode("latin-1"), 0)
         if end is not None:
-            true = _SEPARATOR.match(self.buffer, end - 1)
-            found = true or found
+            found = _SEPARATOR.match(self.buffer, at + end - 1) or found
         # Without a second event any separator will do: the end of the stream settles it.
         self.separator = found[0] if found else b'},{"'
-        self.start = b"}" + (found[1] if found else b",")
+        self.lead = 1 + len(found[1] if found else b",")
         return True
 
-    def _object_end(self, start: int, stop: int) -> int | None:
-        """End of the JSON object that starts at `start`, or None (latin-1 keeps byte positions)."""
-        try:
-            return int(_SCANNER.raw_decode(self.buffer[start:stop].decode("latin-1"))[1]) + start
-        except (ValueError, RecursionError):
-            return None
-
-    def settle(self, doc: Document, stop: int, *, last: bool) -> bool:
+    def _settle(self, doc: Document, stop: int, *, last: bool) -> bool:
         """Take the events in buffer[:stop] one at a time. True when the array's end was met."""
         text = self.buffer[:stop].decode("latin-1")
-        at, kept = 0, 0
-        while at < stop:
-            while at < stop and text[at] in " \t\r\n,":
-                at += 1
-            if at >= stop:
-                break
+        whole: list[tuple[int, bytes]] = []
+        at, done = 0, False
+        while not done and (at := _skip(text, at)) < stop:
             if text[at] == "]":
-                self._drop(at + 1)
-                doc.complete = True
-                return True
-            end = _end_of_object(text, at)
-            if end is not None and self.on_event(doc, self.buffer[at:end]):
-                at, kept = end, kept + 1
+                doc.complete = done = True
+                at += 1
                 continue
-            follow = _GENERIC.search(self.buffer, at, stop) if end is None else None
+            end = _end_of_object(text, at)
+            follow = _next_event(self.buffer, at + 1, stop) if end is None else None
             if end is not None:
-                self._lose(doc, "event of an unexpected shape", at, end)
-                at = end
-            elif follow:
-                piece_end = follow.start() + 1
-                if not self.on_event(doc, self.buffer[at:piece_end]):
-                    self._lose(doc, "event that is not valid JSON", at, piece_end)
-                at = follow.end()
-            elif not last and (kept or stop < MAX_EVENT):
-                break  # perhaps only cut short: look again with more bytes
+                whole.append((at, self.buffer[at:end]))
+            elif follow is not None:
+                end = self._damaged(doc, at, follow, whole)
+            elif last:
+                end, done = self._last_piece(doc, at, stop, whole), True
             else:
-                return self._last_piece(doc, at, stop)
-        if at == 0 and not last:
+                break  # perhaps only cut short: look again with more bytes
+            at = end
+        self._take(doc, whole)
+        if at == 0:
             self._guard("one event")
             self._fill(len(self.buffer))
         self._drop(at)
-        return last and self.eof and not self.buffer.strip(b" \t\r\n,")
+        return done or (last and not self.buffer)
 
-    def _last_piece(self, doc: Document, at: int, stop: int) -> bool:
+    def _take(self, doc: Document, events: list[tuple[int, bytes]]) -> None:
+        """Hand on events that are balanced; if the decoder finds fault, repair them singly."""
+        if not events:
+            return
+        try:
+            self.on_chunk(doc, b",".join([piece for _, piece in events]))
+        except ValueError:
+            sound = []
+            for at, piece in events:
+                repaired = self.on_event(doc, piece)
+                if repaired is None:
+                    self._lose(doc, "event of an unexpected shape", at, piece)
+                else:
+                    sound.append(repaired)
+            if sound:
+                self.on_chunk(doc, b",".join(sound))
+
+    def _damaged(self, doc: Document, at: int, follow: int, whole: list[tuple[int, bytes]]) -> int:
+        """One damaged event ends before the next one starts: with its brace, or cut off."""
+        piece = self.buffer[at:follow].rstrip(b" \t\r\n,")
+        if not piece.endswith(b"}"):
+            self._lose(doc, "event cut off before the next one starts", at, piece)
+        elif (repaired := self.on_event(doc, piece)) is None:
+            self._lose(doc, "event that is not valid JSON", at, piece)
+        else:
+            whole.append((at, repaired))
+        return follow
+
+    def _last_piece(self, doc: Document, at: int, stop: int, whole: list[tuple[int, bytes]]) -> int:
         """The rest of the stream starts with something that is no event: repair, else lose it."""
-        closing = re.compile(rb"\}\s*\]").search(self.buffer, at, stop)
-        if closing and self.on_event(doc, self.buffer[at : closing.start() + 1]):
-            self._drop(closing.end())
+        closing = _CLOSING.search(self.buffer, at, stop)
+        if closing and (repaired := self.on_event(doc, self.buffer[at : closing.start() + 1])) is not None:
+            whole.append((at, repaired))
             doc.complete = True
-            return True
-        self._lose(doc, "event cut off at the end of the file", at, min(stop, at + 200))
-        self._drop(stop)
-        return True
+            return closing.end()
+        self._lose(doc, "event cut off at the end of the file", at, self.buffer[at:stop])
+        return stop
 
-    def _lose(self, doc: Document, reason: str, at: int, end: int) -> None:
-        example = self.buffer[at : min(end, at + 120)].decode("utf-8", "replace")
-        doc.losses.append(("lost", reason, f"byte {self.offset + at}: {example}"))
+    def _lose(self, doc: Document, reason: str, at: int, piece: bytes) -> None:
+        doc.lose("lost", reason, f"byte {self.offset + at:,}: {piece[:120].decode('utf-8', 'replace')}")
 
     # ---------------------------------------------------------------- tail
 
     def _tail(self, doc: Document) -> None:
         """Read to the end of the document; resume if events go on (interleaved writers)."""
+        scanned = kept = 0
+        parts: list[bytes] = []
         while True:
-            again = _EVENTS_KEY.search(self.buffer)
-            stray = _STRAY_EVENT.search(self.buffer)
+            again = _EVENTS_KEY.search(self.buffer, scanned)
+            stray = _STRAY_EVENT.search(self.buffer, scanned)
             if again and (not stray or again.start() < stray.start()):
-                gap = self.buffer.rfind(b"}", 0, again.start())
-                new = self.buffer.find(b"{", max(gap, 0), again.start())
-                new = new if new >= 0 else again.start()
-                doc.tail += self.buffer[:new]
-                self._drop(new)
-                doc.losses.append(("repaired", "a second document follows in the same file", f"byte {self.offset}"))
+                self._next_document(doc, again.start(), parts)
                 return
             if stray:
-                doc.losses.append(("repaired", "events go on after the end of traceEvents", f"byte {self.offset + stray.start()}"))
-                doc.tail += self.buffer[: stray.start()]
+                where = f"byte {self.offset + stray.start():,}"
+                doc.lose("repaired", "events go on after the end of traceEvents", where)
+                parts.append(self.buffer[: stray.start()])
+                kept += stray.start()
+                scanned = 0
                 self._drop(stray.start())
                 self._events(doc)
-                continue
-            if not self._fill():
-                doc.tail += self.buffer
-                self._drop(len(self.buffer))
-                return
-            if len(doc.tail) + len(self.buffer) > MAX_EVENT:
+            else:
+                scanned = max(0, len(self.buffer) - _KEY_REACH)
+                if not self._fill(len(self.buffer)):
+                    doc.tail = b"".join([*parts, self.buffer])
+                    self._drop(len(self.buffer))
+                    return
+            if kept + len(self.buffer) > MAX_EVENT:
                 raise LimitExceeded(f"{self.source.path}: more than {MAX_EVENT >> 20} MiB after traceEvents")
+
+    def _next_document(self, doc: Document, key: int, parts: list[bytes]) -> None:
+        gap = self.buffer.rfind(b"}", 0, key)
+        new = self.buffer.find(b"{", max(gap, 0), key)
+        new = new if new >= 0 else key
+        doc.tail = b"".join([*parts, self.buffer[:new]])
+        self._drop(new)
+        doc.lose("repaired", "a second document follows in the same file", f"byte {self.offset:,}")
+
+
+def _next_event(data: bytes, start: int, stop: int) -> int | None:
+    """Start of the next object that looks like an event and is no value of a key."""
+    for found in _NEXT_EVENT.finditer(data, start, stop):
+        if not data[max(0, found.start() - 64) : found.start()].rstrip().endswith(b":"):
+            return found.start()
+    return None
+
+
+def _skip(text: str, at: int) -> int:
+    found = _SKIP.match(text, at)
+    return found.end() if found else at
 
 
 def _end_of_object(text: str, at: int) -> int | None:
-    if text[at] != "{":
+    """End of the JSON object that starts there, or None (text in latin-1 keeps byte positions)."""
+    if text[at : at + 1] != "{":
         return None
     try:
         return int(_SCANNER.raw_decode(text, at)[1])
     except (ValueError, RecursionError):
         return None
-
-
-def refuse(path: object, loss: tuple[str, str, str]) -> BrokenInput:
-    """The error of strict reading for one loss or repair."""
-    _, reason, example = loss
-    return BrokenInput(f"{path}: {reason} ({example[:160]}); read without --strict to salvage the rest")

@@ -11,21 +11,22 @@ import msgspec
 
 from tracekit.errors import BrokenInput, UnusableInput
 from tracekit.model import RankTrace, TraceMeta
-from tracekit.parsers import metadata
+from tracekit.parsers import metadata, prefilter
 from tracekit.parsers.assemble import assemble
 from tracekit.parsers.columns import Columns
 from tracekit.parsers.decode import Batch, decode, needs_text
 from tracekit.parsers.documents import BLOCK, Document, Documents
-from tracekit.parsers.prefilter import Prefilter
-from tracekit.parsers.repair import LADDER
+from tracekit.parsers.repair import LADDER, MAX_PIECE
 from tracekit.parsers.source import Source
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-EPOCH_US = 1_000_000_000_000_000
-"""Times above this many µs are absolute (2001 and later)."""
+EPOCH_NS = 1_000_000_000_000_000_000
+"""Times above this are absolute (2001 and later)."""
+_HEAP_HINT = 31 << 20
+_SALVAGE = "read without --strict to salvage the rest"
 
 
 class KinetoReader:
@@ -35,7 +36,6 @@ class KinetoReader:
         self.path, self.strict = path, strict
         self.source = Source(path)
         self.columns = Columns()
-        self.prefilter = Prefilter()
         self.text_times = False
         self.documents = Documents(self.source, self._chunk, self._event, block)
 
@@ -46,20 +46,29 @@ class KinetoReader:
             with _no_gc():
                 for doc in self.documents:
                     traces += self._finish(doc, len(traces))
-                    self.columns, self.prefilter = Columns(), Prefilter()
+                    self.columns = Columns()
         finally:
             self.source.close()
         usable = [t for t in traces if len(t.host) or len(t.device)]
         if not usable:
             raise UnusableInput(self._nothing(traces))
+        for trace in usable:
+            trace.meta.json_bytes = self.source.read_bytes
         return usable
 
     def _nothing(self, traces: list[RankTrace]) -> str:
         counts = sum(sum(t.event_counts.values()) for t in traces)
         why = f" ({self.source.damage})" if self.source.damage else ""
+        lost = sum(h.count for t in traces for h in t.health if h.severity == "lost")
         if not counts:
-            return f"{self.path}: no usable event in traceEvents{why}; the recording may have failed or been cut: record again"
-        return f"{self.path}: {counts} events, but only metadata and no timed work{why}; record again with CPU or CUDA activities on"
+            return (
+                f"{self.path}: no usable event in traceEvents{why}; {lost} damaged; "
+                "the recording may have failed or been cut: record again"
+            )
+        return (
+            f"{self.path}: {counts} events, but only metadata and no timed work{why}; "
+            "record again with CPU or CUDA activities on"
+        )
 
     # ------------------------------------------------------------- callbacks of the walk
 
@@ -70,56 +79,74 @@ class KinetoReader:
             batch = decode(data, text_times=True)
         return batch
 
-    def _chunk(self, doc: Document, data: bytes) -> None:
-        kept, skipped = self.prefilter(data)
-        batch = self._decode(kept)
-        self.columns.counts.update(skipped)
+    def _chunk(self, _: Document, data: bytes) -> None:
+        """Whole events → columns; raises ValueError before anything is taken."""
+        # Rows that are only counted are not proven to be valid JSON: strict reading decodes all.
+        found = None if self.text_times or self.strict else prefilter.split(data)
+        if found is None or needs_text(found[0]):
+            batch = self._decode(data)
+        else:
+            batch, skipped = found
+            self.columns.counts.update(skipped)
         self.columns.add(batch)
+        if self.strict:
+            self._refuse_notes(len(data))
 
-    def _event(self, doc: Document, piece: bytes) -> bool:
-        """One event alone, with repairs; False when none helps."""
-        try:
-            self.columns.add(self._decode(b"[" + piece + b"]"))
-            return True
-        except ValueError:
-            pass
+    def _event(self, _: Document, piece: bytes) -> bytes | None:
+        """One event alone, repaired if it must be; None when nothing helps."""
+        if self._valid(piece):
+            return piece
+        if len(piece) > MAX_PIECE:
+            return None
+        fixed = piece
         for reason, repair in LADDER:
-            piece = repair(piece)
-            try:
-                batch = self._decode(b"[" + piece + b"]")
-            except ValueError:
-                continue
-            if self.strict:
-                raise BrokenInput(self._refusal(reason, piece))
-            self.columns.add(batch)
-            self.columns.note("repaired", reason, 1, piece[:120].decode("utf-8", "replace"))
-            return True
+            fixed = repair(fixed)
+            if self._valid(fixed):
+                self._repaired(reason, piece)
+                return fixed
         return self._odd_args(piece)
 
-    def _odd_args(self, piece: bytes) -> bool:
-        """Valid JSON whose `args` is no object (third-party writers): keep the event without it."""
+    def _valid(self, piece: bytes) -> bool:
         try:
-            event = msgspec.json.decode(piece)
-        except (ValueError, RecursionError):
-            return False
-        if not isinstance(event, dict):
-            return False
-        event.pop("args", None)
-        try:
-            self.columns.add(self._decode(b"[" + json.dumps(event).encode() + b"]"))
+            self._decode(piece)
         except ValueError:
             return False
         return True
 
-    def _refusal(self, reason: str, piece: bytes) -> str:
-        where = f"byte {self.documents.offset:,}, near {piece[:120].decode('utf-8', 'replace')!r}"
-        return f"{self.path}: {reason} ({where}); read without --strict to salvage the rest"
+    def _odd_args(self, piece: bytes) -> bytes | None:
+        """Valid JSON whose `args` is no object (third-party writers): keep the event without it."""
+        try:
+            event = msgspec.json.decode(piece)
+        except (ValueError, RecursionError):
+            return None
+        if not isinstance(event, dict) or "args" not in event:
+            return None
+        event.pop("args")
+        fixed = json.dumps(event).encode()
+        if not self._valid(fixed):
+            return None
+        self._repaired("arguments that are no object dropped", piece)
+        return fixed
+
+    def _repaired(self, reason: str, piece: bytes) -> None:
+        example = piece[:120].decode("utf-8", "replace")
+        if self.strict:
+            where = f"after byte {self.documents.offset:,}, near {example!r}"
+            raise BrokenInput(f"{self.path}: damaged event: {reason} ({where}); {_SALVAGE}")
+        self.columns.note("repaired", reason, 1, example)
+
+    def _refuse_notes(self, size: int) -> None:
+        start = self.documents.offset
+        for key in self.columns.notes:
+            if key[0] != "info":
+                where = f"bytes {start:,} to {start + size:,}, near {self.columns.examples[key]!r}"
+                raise BrokenInput(f"{self.path}: {key[1]} ({where}); {_SALVAGE}")
 
     # ------------------------------------------------------------- end of a document
 
     def _finish(self, doc: Document, part: int) -> list[RankTrace]:
-        before, after, bad = metadata.read_pairs(doc.head, doc.tail)
-        self._account(doc, bad)
+        before, after, odd = metadata.read_pairs(doc.head, doc.tail)
+        self._account(doc, odd)
         c = self.columns
         meta = TraceMeta(
             path=str(self.path),
@@ -130,30 +157,27 @@ class KinetoReader:
         )
         metadata.apply(meta, before, after)
         categories = {k[2:] for k in c.counts if k.startswith("X:")}
-        meta.era = metadata.era(before, after, categories, self.text_times)
+        meta.era = metadata.era(before, after, categories, fractional_epoch=self.text_times)
         return assemble(c, meta, self._base(meta))
 
     def _base(self, meta: TraceMeta) -> int:
         """Relative times get the file's base; times that are absolute already do not."""
-        first = min((int(p[0]) for t in (self.columns.host, self.columns.device) for p in t["ts"] if len(p)), default=0)
-        return 0 if first >= EPOCH_US * 1000 else (meta.base_ns or 0)
+        last = max((int(p.max()) for t in (self.columns.host, self.columns.device) for p in t["ts"]), default=0)
+        return 0 if last >= EPOCH_NS else (meta.base_ns or 0)
 
-    def _account(self, doc: Document, bad_keys: list[str]) -> None:
-        losses = list(doc.losses)
+    def _account(self, doc: Document, odd: list[tuple[str, str, str]]) -> None:
         if self.source.damage:
-            losses.append(("lost", self.source.damage.split(" (")[0], self.source.damage))
+            doc.lose("lost", self.source.damage.split(" (")[0], self.source.damage)
         elif not doc.complete:
-            losses.append(("lost", "the file ends inside traceEvents (truncated)", f"byte {self.source.read_bytes:,}"))
-        losses += [("lost", "metadata value that is not valid JSON", k) for k in bad_keys]
-        if losses and self.strict:
-            _, reason, example = losses[0]
-            raise BrokenInput(f"{self.path}: {reason} ({example[:160]}); read without --strict to salvage the rest")
-        for severity, reason, example in losses:
-            self.columns.note(severity, reason, 1, example[:200])
-        if self.strict:
-            for (severity, reason), n in self.columns.notes.items():
-                if severity != "info":
-                    raise BrokenInput(f"{self.path}: {reason} ({n} times); read without --strict to salvage the rest")
+            where = f"byte {self.source.read_bytes:,}"
+            doc.lose("lost", "the file ends inside traceEvents (truncated)", where)
+        for severity, reason, example in odd:
+            doc.lose(severity, reason, example)
+        for (severity, reason), count in doc.losses.items():
+            example = doc.examples[severity, reason]
+            if self.strict and severity != "info":
+                raise BrokenInput(f"{self.path}: {reason} ({example[:160]}); {_SALVAGE}")
+            self.columns.note(severity, reason, count, example[:200])
 
 
 @contextmanager
@@ -161,6 +185,10 @@ def _no_gc() -> Iterator[None]:
     """The cycle collector costs half of the load: millions of small objects, none in a cycle."""
     was = gc.isenabled()
     gc.disable()
+    # glibc gives every block above 128 KiB back to the kernel until it has once seen a larger one
+    # freed; the page faults of that would cost a fifth of the load. The block is never touched.
+    del_me = bytearray(_HEAP_HINT)
+    del del_me
     try:
         yield
     finally:

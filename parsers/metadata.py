@@ -9,12 +9,13 @@ from typing import Any
 
 from tracekit.model import ProcessGroup, TraceMeta
 from tracekit.parsers.convert import as_int
-from tracekit.parsers.repair import LADDER
+from tracekit.parsers.repair import LADDER, MAX_PIECE
 
-_KEY = re.compile(r'\s*,?\s*"((?:[^"\\]|\\.)*)"\s*:\s*')
-_NEXT_KEY = re.compile(r',\s*\n?\s*(?="[A-Za-z_][\w .-]*"\s*:)')
+_KEY = re.compile(r'(?:\s*,)?\s*"((?:[^"\\]|\\.)*)"\s*:\s*')
+_NEXT_KEY = re.compile(r',\s{0,64}(?="[A-Za-z_][\w .-]{0,80}"\s{0,8}:)')
 _DECODER = json.JSONDecoder(strict=False)
 MAX_EXTRA_CHARS = 4096
+MAX_OWN_CHARS = 4 << 20
 MAX_GROUPS = 100_000
 
 _KNOWN = frozenset(
@@ -26,22 +27,27 @@ _KNOWN = frozenset(
 )  # fmt: skip
 
 
-def read_pairs(head: bytes, tail: bytes) -> tuple[dict[str, Any], dict[str, Any], list[str]]:
-    """Key-value pairs before and after the events, and the keys that could not be read."""
-    before, bad = _pairs(head.decode("utf-8", "replace"))
-    after, bad_after = _pairs(tail.decode("utf-8", "replace"))
-    return before, after, bad + bad_after
+Odd = list[tuple[str, str, str]]
+"""(severity, reason, key) of what was not as it should be."""
 
 
-def _pairs(text: str) -> tuple[dict[str, Any], list[str]]:
-    """Read `"key": value` one at a time, so that one bad value costs only itself."""
+def read_pairs(head: bytes, tail: bytes) -> tuple[dict[str, Any], dict[str, Any], Odd]:
+    """Key-value pairs before and after the events, and what could not be read or came twice."""
+    odd: Odd = []
+    return _pairs(head, odd), _pairs(tail, odd), odd
+
+
+def _pairs(data: bytes, odd: Odd) -> dict[str, Any]:
+    """Read `"key": value` one at a time, so that one bad value costs only itself; the last of two wins."""
+    text = data.decode("utf-8", "replace")
+    if "\ufffd" in text and b"\xef\xbf\xbd" not in data:
+        odd.append(("repaired", "metadata with bytes that are not UTF-8", text[:40]))
     pairs: dict[str, Any] = {}
-    bad: list[str] = []
     at = len(text) - len(text.lstrip("\ufeff \t\r\n{"))
     while found := _KEY.match(text, at):
-        if found[1] == "traceEvents":
+        key, start = found[1], found.end()
+        if key == "traceEvents":
             break
-        start = found.end()
         try:
             value, at = _DECODER.raw_decode(text, start)
         except (ValueError, RecursionError):
@@ -49,14 +55,19 @@ def _pairs(text: str) -> tuple[dict[str, Any], list[str]]:
             at = follow.start() if follow else len(text)
             value = _repaired(text[start:at])
             if value is None:
-                bad.append(found[1])
+                odd.append(("lost", "metadata value that is not valid JSON", key[:200]))
                 continue
-        pairs.setdefault(found[1], value)
-    return pairs, bad
+            odd.append(("repaired", "metadata value repaired", key[:200]))
+        if key in pairs:
+            odd.append(("info", "metadata key given twice (the last counts)", key[:200]))
+        pairs[key] = value
+    return pairs
 
 
 def _repaired(text: str) -> Any:
-    piece = b'{"v": ' + text.rstrip(" \r\n\t}").encode() + b"}"
+    if len(text) > MAX_PIECE:
+        return None
+    piece = b'{"v": ' + text.strip().removesuffix("}").rstrip().encode() + b"}"
     for _, repair in LADDER:
         piece = repair(piece)
         try:
@@ -131,21 +142,22 @@ def apply(meta: TraceMeta, before: dict[str, Any], after: dict[str, Any]) -> Non
     meta.host_name = None if pairs.get("host_name") is None else str(pairs["host_name"])
     meta.job_name = None if pairs.get("PT_PROFILER_JOB_NAME") is None else str(pairs["PT_PROFILER_JOB_NAME"])
     meta.attempt = as_int(pairs.get("PT_PROFILER_JOB_ATTEMPT_INDEX"))
-    meta.extra = {
-        k: v for k, v in pairs.items() if k not in _KNOWN and len(str(v)) <= MAX_EXTRA_CHARS
-    }
+    meta.extra = {k: v for k, v in pairs.items() if k not in _KNOWN and _kept(k, v)}
 
 
-def era(before: dict[str, Any], after: dict[str, Any], categories: set[str], fractional_epoch: bool) -> str:
+def _kept(key: str, value: Any) -> bool:
+    """Small values of any key, and whatever tracekit's own recorder wrote."""
+    return len(str(value)) <= (MAX_OWN_CHARS if key.startswith("tracekit") else MAX_EXTRA_CHARS)
+
+
+def era(before: dict[str, Any], after: dict[str, Any], categories: set[str], *, fractional_epoch: bool) -> str:
     """Which generation of writer made the file; no file states it (signs: Kineto's history)."""
-    if {"host_name"} & (before.keys() | after.keys()):
-        return "torch>=2.12"
-    if "baseTimeNanoseconds" in before:
-        return "torch>=2.7"
-    if "baseTimeNanoseconds" in after:
-        return "torch 2.4-2.6"
-    if categories & {"Operator", "Kernel", "Runtime", "Memcpy"}:
-        return "torch 1.8-1.11"
     if fractional_epoch:
         return "torch nightly of 2024"
+    if categories & {"Operator", "Kernel", "Runtime", "Memcpy"}:
+        return "torch 1.8-1.11"
+    if "baseTimeNanoseconds" in before:
+        return "torch>=2.12" if "host_name" in before else "torch>=2.7"
+    if "baseTimeNanoseconds" in after:
+        return "torch 2.4-2.6"
     return "torch 1.12-2.3"

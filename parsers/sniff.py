@@ -104,7 +104,9 @@ _KINETO_CATS = (
     r"privateuse1_\w+|cpu_instant_event|collective_comm|async_cpu_to_gpu"
 )
 _KINETO = re.compile(rf'"cat"\s*:\s*"(?:{_KINETO_CATS})"')
-_KINETO_HEADER = re.compile(r'"(?:deviceProperties|computeProperties|distributedInfo|baseTimeNanoseconds|schemaVersion)"\s*:')
+_KINETO_HEADER = re.compile(
+    r'"(?:deviceProperties|computeProperties|distributedInfo|baseTimeNanoseconds|schemaVersion)"\s*:'
+)
 _CHROME = re.compile(r'"traceEvents"\s*:|\{[^{}]{0,400}"ph"\s*:\s*"')
 _CSV = re.compile(r"[\w .()/%:-]+(?:,[^,\n]*){2,}\r?\n")
 
@@ -150,7 +152,9 @@ def _binary(head: bytes, path: Path) -> Format | None:
     if odd < len(sample) // 100 + 1:
         return None
     if b"/host:" in head or b"/device:" in head or b"XLA" in head or path.name.endswith(".xplane.pb"):
-        return Format("xplane", "XLA/JAX xplane protobuf", advice="export it as JSON from XProf; not read by this version")
+        return Format(
+            "xplane", "XLA/JAX xplane protobuf", advice="export it as JSON from XProf; not read by this version"
+        )
     if b"Nsight" in head or b"nsys" in head or path.name.endswith(".nsys-rep"):
         return Format("nsys-rep", "Nsight Systems report", advice="binary; export it with `nsys export --type sqlite`")
     if b"chakra" in head or b"0.0.4" in head[:64] or path.name.endswith(".et"):
@@ -174,12 +178,14 @@ def _of_text(text: str) -> Format:
     if jsonish and _KINETO_HEADER.search(text) and not _foreign_header(text):
         return KINETO
     if jsonish and _CHROME.search(text):
-        return Format("chrome", "Chrome trace that no profiler of ours wrote", advice=f"no Kineto category in it; {_RECORD}")
+        return Format(
+            "chrome", "Chrome trace that no profiler of ours wrote", advice=f"no Kineto category in it; {_RECORD}"
+        )
     if jsonish:
         return Format("json", "JSON that is not a trace", advice=f"no traceEvents in it; {_RECORD}")
     if _CSV.match(start):
         return Format("csv", "CSV table", advice=f"tracekit reads traces, not tables; {_RECORD}")
-    if "\x00" not in text and text.isprintable() or "\n" in text:
+    if ("\x00" not in text and text.isprintable()) or "\n" in text:
         return Format("text", "plain text", advice=f"expected a Kineto JSON trace; {_RECORD}")
     return UNKNOWN
 
