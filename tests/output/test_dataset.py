@@ -1,0 +1,112 @@
+"""The dataset on disk: readable by others, replaced whole, never over foreign files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import pytest
+
+import tracekit as tk
+from tracekit.errors import UsageError
+from tracekit.model import TABLES, arrow_schema
+from tracekit.output import parquet
+
+SAMPLE = Path(__file__).resolve().parents[2] / "sample_traces" / "gloo-fsdp2"
+
+
+@pytest.fixture(scope="module")
+def result() -> Any:
+    """The analysed sample."""
+    return tk.analyze(SAMPLE, workers=1)
+
+
+def test_layout_and_schemas(result: Any, tmp_path: Path) -> None:
+    out = result.write(tmp_path / "out")
+    manifest = json.loads((out / "manifest.json").read_text())
+    assert set(manifest["tables"]) == set(TABLES)
+    for name, table in TABLES.items():
+        read = ds.dataset(out / name, format="parquet", partitioning="hive").to_table()
+        assert read.num_rows == manifest["tables"][name]["rows"]
+        stored = set(arrow_schema(name).names)
+        assert set(read.column_names) == stored, name
+        if table.per_rank:
+            assert (out / name / "rank=00000").is_dir()
+
+
+def test_columns_are_typed_and_times_sorted(result: Any, tmp_path: Path) -> None:
+    out = result.write(tmp_path / "out")
+    part = pq.read_table(next((out / "activities" / "rank=00001").glob("*.parquet")), partitioning=None)
+    times = part.column("ts_ns").to_pylist()
+    assert times == sorted(times)
+    for field in part.schema:
+        assert field.type == arrow_schema("activities").field(field.name).type
+    metadata = part.schema.metadata
+    assert metadata[b"tracekit.clock"] == b"unix"
+    assert json.loads(metadata[b"tracekit.units"])["dur_ns"] == "ns"
+    stamp = part.column("ts")[0].value
+    assert stamp - times[0] == int(metadata[b"tracekit.origin_unix_ns"])
+
+
+def test_pandas_reads_it_and_it_equals_the_result(result: Any, tmp_path: Path) -> None:
+    import pandas as pd
+
+    out = result.write(tmp_path / "out")
+    read = pd.read_parquet(out / "exposure")
+    assert len(read) == len(result.exposure)
+    assert int(read["attributed_ns"].sum()) == int(result.exposure["attributed_ns"].sum())
+    assert str(result.exposure["total_ns"].dtype) == "Int64"
+
+
+def test_an_older_dataset_is_replaced(result: Any, tmp_path: Path) -> None:
+    out = result.write(tmp_path / "out")
+    (out / "steps" / "part-9.parquet").write_bytes(b"stale")
+    result.write(out)
+    assert [p.name for p in (out / "steps").iterdir()] == ["part-0.parquet"]
+    assert [p.name for p in tmp_path.iterdir()] == ["out"]
+
+
+def test_foreign_files_are_not_touched(result: Any, tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(UsageError, match="did not write"):
+        result.write(tmp_path)
+    assert (tmp_path / "notes.txt").read_text() == "mine"
+    result.write(tmp_path, overwrite=True)
+    assert (tmp_path / "manifest.json").exists()
+
+
+def test_a_file_in_the_way(result: Any, tmp_path: Path) -> None:
+    (tmp_path / "out").write_text("")
+    with pytest.raises(UsageError, match="a file is in the way"):
+        result.write(tmp_path / "out", overwrite=True)
+
+
+@pytest.mark.parametrize("dies_in", ["_write_table", "_manifest", "_swap"])
+def test_a_death_leaves_the_previous_dataset(
+    result: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dies_in: str
+) -> None:
+    out = result.write(tmp_path / "out")
+    before = sorted(p.relative_to(out) for p in out.rglob("*"))
+
+    def die(*_: Any, **__: Any) -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(parquet, dies_in, die)
+    with pytest.raises(KeyboardInterrupt):
+        result.write(out)
+    assert sorted(p.relative_to(out) for p in out.rglob("*")) == before
+
+
+def test_a_trace_without_rank_goes_where_hive_puts_nulls(tmp_path: Path) -> None:
+    import gzip
+
+    trace = json.loads(gzip.decompress((SAMPLE / "rank0.json.gz").read_bytes()))
+    del trace["distributedInfo"]
+    (tmp_path / "trace.json").write_text(json.dumps(trace))
+    out = tk.analyze(tmp_path / "trace.json").write(tmp_path / "out")
+    read = ds.dataset(out / "activities", format="parquet", partitioning="hive").to_table()
+    assert read.num_rows
+    assert set(read.column("rank").to_pylist()) == {None}
