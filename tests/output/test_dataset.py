@@ -100,7 +100,7 @@ def test_a_death_leaves_the_previous_dataset(
     assert sorted(p.relative_to(out) for p in out.rglob("*")) == before
 
 
-def test_a_trace_without_rank_goes_where_hive_puts_nulls(tmp_path: Path) -> None:
+def test_a_trace_without_rank_has_null_ranks(tmp_path: Path) -> None:
     import gzip
 
     trace = json.loads(gzip.decompress((SAMPLE / "rank0.json.gz").read_bytes()))

@@ -26,7 +26,7 @@ def result(tmp_path_factory: pytest.TempPathFactory) -> Any:
     events = [
         {"ph": "X", "cat": "user_annotation", "name": EVIL, "pid": 1, "tid": 1, "ts": 0.5, "dur": 30},
         {"ph": "X", "cat": "cuda_runtime", "name": "launch", "pid": 1, "tid": 1, "ts": 1.0, "dur": 1, "args": {"correlation": 1}},
-        {"ph": "X", "cat": "kernel", "name": "ncclDevKernel_AllReduce" + EVIL, "pid": 0, "tid": 7, "ts": 2, "dur": 9, "args": args},
+        {"ph": "X", "cat": "kernel", "name": f"ncclDevKernel_AllReduce({EVIL})", "pid": 0, "tid": 7, "ts": 2, "dur": 9, "args": args},
         {"ph": "X", "cat": "kernel", "name": "gemm", "pid": 0, "tid": 7, "ts": 6, "dur": 9, "args": args},
     ]  # fmt: skip
     (folder / "t.json").write_text(json.dumps({"deviceProperties": [{"id": 0, "name": EVIL}], "traceEvents": events}))

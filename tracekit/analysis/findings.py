@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tracekit.model import LabelledRank
 
 _COMM_WORD = re.compile(
-    r"(?i)all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|a2a|send_?recv|broadcast|barrier|nccl|rccl|shmem|"
+    r"(?i)all_?reduc|all_?gather|reduce_?scatter|all_?to_?all|a2a|send_?recv|broadcast|barrier|nccl|rccl|shmem|"
     r"dispatch|combine|collective|peer|p2p|cross_device|one_?shot|two_?shot|\bcomm"
 )
 _OUTLIER_SHARE = 0.5

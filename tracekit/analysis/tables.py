@@ -16,12 +16,18 @@ if TYPE_CHECKING:
 
 
 def from_numpy(values: NDArray[Any], type_: pa.DataType, missing: NDArray[np.bool_] | None = None) -> pa.Array:
-    """Arrow array over the numpy buffer; `missing` marks nulls. (pa.array(ndarray) would import pandas.)"""
+    """Arrow array over the numpy buffer; `missing` marks nulls. (pa.array would import pandas.)"""
     plain = np.ascontiguousarray(values, dtype=np.dtype(_NUMPY[str(type_)]))
-    bitmap, nulls = None, 0
-    if missing is not None and (nulls := int(missing.sum())):
-        bitmap = pa.py_buffer(np.packbits(~missing, bitorder="little").tobytes())
+    bitmap, nulls = _bitmap(missing)
     return pa.Array.from_buffers(type_, len(plain), [bitmap, pa.py_buffer(plain)], nulls)
+
+
+def _bitmap(missing: NDArray[np.bool_] | None) -> tuple[pa.Buffer | None, int]:
+    """Arrow validity bitmap and number of nulls."""
+    nulls = 0 if missing is None else int(missing.sum())
+    if missing is None or not nulls:
+        return None, 0
+    return pa.py_buffer(np.packbits(~missing, bitorder="little").tobytes()), nulls
 
 
 _NUMPY = {
@@ -30,19 +36,45 @@ _NUMPY = {
 }  # fmt: skip
 
 
+def from_text(values: Sequence[str | None]) -> pa.Array:
+    """String array from Python strings."""
+    data = [(v or "").encode("utf-8", "replace") for v in values]
+    offsets = np.zeros(len(data) + 1, np.int32)
+    np.cumsum([len(d) for d in data], out=offsets[1:])
+    missing = np.array([v is None for v in values], np.bool_)
+    bitmap, nulls = _bitmap(missing)
+    return pa.Array.from_buffers(
+        pa.string(), len(data), [bitmap, pa.py_buffer(offsets), pa.py_buffer(b"".join(data))], nulls
+    )
+
+
+def from_list(values: Sequence[Any], type_: pa.DataType) -> pa.Array:
+    """Arrow array from Python numbers, booleans or strings, None = null."""
+    if pa.types.is_string(type_):
+        return from_text(values)
+    missing = np.array([v is None for v in values], np.bool_)
+    if pa.types.is_boolean(type_):
+        bits = np.packbits(np.array([bool(v) for v in values], np.bool_), bitorder="little")
+        bitmap, nulls = _bitmap(missing)
+        return pa.Array.from_buffers(type_, len(values), [bitmap, pa.py_buffer(bits.tobytes())], nulls)
+    dtype = np.dtype(_NUMPY[str(type_)])
+    plain = np.fromiter((0 if v is None else v for v in values), dtype, len(values))
+    return from_numpy(plain, type_, missing)
+
+
 def encoded(codes: NDArray[np.int32], names: Sequence[str], missing: NDArray[np.bool_] | None = None) -> pa.Array:
     """Dictionary array of the names in use (codes are renumbered, so unused names are not stored)."""
     used, dense = np.unique(codes if missing is None else codes[~missing], return_inverse=True)
     full = np.zeros(len(codes), np.int32)
     full[slice(None) if missing is None else ~missing] = dense
-    words = pa.array([names[c] for c in used.tolist()], pa.string())
+    words = from_text([names[c] for c in used.tolist()])
     return pa.DictionaryArray.from_arrays(from_numpy(full, pa.int32(), missing), words)
 
 
 def _strings(values: Sequence[str | None]) -> pa.Array:
     number: dict[str, int] = {}
     codes = [None if v is None else number.setdefault(v, len(number)) for v in values]
-    return pa.DictionaryArray.from_arrays(pa.array(codes, pa.int32()), pa.array(list(number), pa.string()))
+    return pa.DictionaryArray.from_arrays(from_list(codes, pa.int32()), from_text(list(number)))
 
 
 def build(table: str, columns: Mapping[str, Sequence[Any] | pa.Array]) -> pa.Table:
@@ -56,7 +88,7 @@ def build(table: str, columns: Mapping[str, Sequence[Any] | pa.Array]) -> pa.Tab
         elif column.type == "dict":
             arrays.append(_strings(values))
         else:
-            arrays.append(pa.array(list(values), schema.field(column.name).type))
+            arrays.append(from_list(values, schema.field(column.name).type))
     return pa.Table.from_arrays(arrays, schema=schema)
 
 

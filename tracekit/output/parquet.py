@@ -1,6 +1,7 @@
 """The dataset on disk: `OUT/manifest.json` + `OUT/<table>/…parquet`, replaced in one rename.
 
-Per-rank tables are Hive-partitioned (`rank=00012/`; a trace without a rank goes where Hive puts nulls).
+Per-rank tables are Hive-partitioned (`rank=00012/`; a trace without a rank goes where Hive puts nulls, and
+where no rank is known at all the column stays in the files).
 A reader never sees half a dataset, and a killed run leaves the previous one.
 """
 
@@ -102,10 +103,14 @@ def _write_table(run: RunTables, table: str, folder: Path) -> int:
         _put(data, folder / "part-0.parquet", _metadata(run, table))
         return int(data.num_rows)
     rows = 0
+    # Readers infer the partition's type from its values: with no rank known there is nothing to infer from.
+    partitioned = any(rank is not None for rank, _, _ in run.details)
     for number, (rank, data) in enumerate(each(run, table)):
-        label = NO_RANK if rank is None else f"{rank:05d}"
-        data = data.drop_columns(["rank"])
-        _put(data, folder / f"rank={label}" / f"part-{number}.parquet", _metadata(run, table))
+        name = f"part-{number}.parquet"
+        if partitioned:
+            data = data.drop_columns(["rank"])
+            name = f"rank={NO_RANK if rank is None else f'{rank:05d}'}/{name}"
+        _put(data, folder / name, _metadata(run, table))
         rows += data.num_rows
     if not run.details:
         folder.mkdir(parents=True, exist_ok=True)
