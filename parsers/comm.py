@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -29,7 +30,8 @@ def _list(value: msgspec.Raw) -> list[Any] | None:
 
 
 def _text(value: Any) -> str | None:
-    return None if value is None else str(value)
+    """Interned: a job has few groups and types, and tens of thousands of records that name them."""
+    return None if value is None else sys.intern(str(value))
 
 
 def comm_args(a: Args) -> CommArgs:
