@@ -34,28 +34,36 @@ def _text(value: Any) -> str | None:
     return None if value is None else sys.intern(str(value))
 
 
+def _int(value: Any) -> int | None:
+    return value if type(value) is int else as_int(value)
+
+
 def comm_args(a: Args) -> CommArgs:
-    """Normalise: "msg size" of torch 2.2 is "msg nelems", "Process Group ID" of 2.3 is the name."""
-    comms_id = as_int(a.comms_id)
-    return CommArgs(
-        collective=_text(a.collective),
-        in_nelems=as_int(a.in_nelems if a.in_nelems is not None else a.in_size),
-        out_nelems=as_int(a.out_nelems if a.out_nelems is not None else a.out_size),
-        dtype=_text(a.dtype),
-        group_size=as_int(a.group_size),
-        pg_name=_text(a.pg_name if a.pg_name is not None else a.pg_id),
-        pg_desc=_text(a.pg_desc),
-        ranks_text=_text(a.ranks_text),
-        rank_start=as_int(a.rank_start),
-        rank_stride=as_int(a.rank_stride),
-        rank=as_int(a.rank),
-        src_rank=as_int(a.src_rank),
-        dst_rank=as_int(a.dst_rank),
-        seq=as_int(a.seq),
-        comms_id=None if comms_id is None else comms_id % _U64,
-        in_splits=_text(a.in_splits),
-        out_splits=_text(a.out_splits),
+    """Normalise: "msg size" of torch 2.2 is "msg nelems", "Process Group ID" of 2.3 is the name.
+
+    Called for every record, so it skips what most records lack.
+    """
+    out = CommArgs(
         dims=_list(a.dims) if bytes(a.dims) else _list(a.old_dims),
         types=_list(a.types),
         concrete=_list(a.concrete),
     )
+    if a.collective is None and a.pg_name is None and a.pg_id is None and a.group_size is None:
+        return out
+    out.collective = _text(a.collective)
+    out.in_nelems = _int(a.in_nelems if a.in_nelems is not None else a.in_size)
+    out.out_nelems = _int(a.out_nelems if a.out_nelems is not None else a.out_size)
+    out.dtype = _text(a.dtype)
+    out.group_size = _int(a.group_size)
+    out.pg_name = _text(a.pg_name if a.pg_name is not None else a.pg_id)
+    out.pg_desc = _text(a.pg_desc)
+    out.ranks_text = _text(a.ranks_text)
+    out.in_splits, out.out_splits = _text(a.in_splits), _text(a.out_splits)
+    out.seq = _int(a.seq)
+    if a.comms_id is not None and (comms_id := _int(a.comms_id)) is not None:
+        out.comms_id = comms_id % _U64
+    for name in ("rank_start", "rank_stride", "rank", "src_rank", "dst_rank"):
+        value = getattr(a, name)
+        if value is not None:
+            setattr(out, name, _int(value))
+    return out

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from typing import TYPE_CHECKING
+from functools import lru_cache
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
 from tracekit.analysis.tables import build, constant, encoded, from_numpy
-from tracekit.model import TABLES, LinkConfidence
+from tracekit.model import LinkConfidence
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-    from tracekit.model import Call, LabelledRank
+    from tracekit.model import Call, Label, LabelledRank
 
 _KINDS = ("compute", "comm", "fused", "copy", "set")
 _UTC = pa.timestamp("ns", tz="UTC")
@@ -47,32 +48,55 @@ def activity_table(labelled: LabelledRank, step: NDArray[np.int64], origin: int)
 
 def call_table(labelled: LabelledRank, steps: Sequence[int | None], origin: int) -> pa.Table:
     """Table `collectives`, one row a call, in call order."""
-    calls = labelled.calls
-    columns: dict[str, list[object]] = {c.name: [] for c in TABLES["collectives"].columns}
-    ordinals: dict[str | None, int] = defaultdict(int)
-    for i, c in enumerate(calls):
-        key = group_id(c)
-        row = {
-            "rank": labelled.rank, "id": i, "device": c.device, "op": c.op, "op_raw": c.op_raw, "group_id": key,
-            "group_name": c.group_name, "group_desc": c.group_desc, "group_size": c.group_size, "seq": c.seq,
-            "ordinal": ordinals[key], "comms_id": c.comms_id, "src_rank": c.src_rank, "dst_rank": c.dst_rank,
-            "in_nelems": c.in_nelems, "out_nelems": c.out_nelems, "dtype": c.dtype,
-            "payload_bytes": c.payload_bytes, "call_ts_ns": _shift(c.call_ts, origin), "ts_ns": _shift(c.ts, origin),
-            "dur_ns": c.dur, "stream": c.stream, "n_activities": c.n_activities, "kernel": c.kernel,
-            "family": c.family, "link": LinkConfidence(c.link).name.lower(),
-            "scope": c.scopes[-1] if c.scopes else None, "scopes": " > ".join(c.scopes) or None, "step": steps[i],
-            "strategy": c.label.strategy, "axes": c.label.axes, "purpose": c.label.purpose, "phase": c.label.phase,
-            "variant": c.label.variant, "confidence": c.label.confidence, "tier": c.label.tier, "rule": c.label.rule,
-            "alternatives": " ".join(f"{s}:{p:.2f}" for s, p in c.label.alternatives) or None,
-        }  # fmt: skip
-        ordinals[key] += 1
-        for name, values in columns.items():
-            values.append(row[name])
+    calls, n = labelled.calls, len(labelled.calls)
+    groups = [group_id(c) for c in calls]
+    texts = {id(c.label): _alternatives(c.label) for c in calls}
+    joined: dict[tuple[str, ...], str | None] = {}
+    for c in calls:
+        if c.scopes not in joined:
+            joined[c.scopes] = " > ".join(c.scopes) or None
+    columns: dict[str, Any] = {
+        "rank": constant(labelled.rank, n, pa.int32()),
+        "id": range(n),
+        "group_id": groups,
+        "ordinal": _ordinals(groups),
+        "call_ts_ns": [None if c.call_ts is None else c.call_ts - origin for c in calls],
+        "ts_ns": [None if c.ts is None else c.ts - origin for c in calls],
+        "dur_ns": [c.dur for c in calls],
+        "link": [_LINKS[c.link] for c in calls],
+        "scope": [c.scopes[-1] if c.scopes else None for c in calls],
+        "scopes": [joined[c.scopes] for c in calls],
+        "step": steps,
+        "alternatives": [texts[id(c.label)] for c in calls],
+    }
+    for name in _OF_CALL:
+        columns[name] = list(map(attrgetter(name), calls))
+    for name in _OF_LABEL:
+        columns[name] = list(map(attrgetter(f"label.{name}"), calls))
     return build("collectives", columns)
 
 
-def _shift(ns: int | None, origin: int) -> int | None:
-    return None if ns is None else ns - origin
+_LINKS = {c: c.name.lower() for c in LinkConfidence}
+_OF_CALL = (
+    "device", "op", "op_raw", "group_name", "group_desc", "group_size", "seq", "comms_id", "src_rank", "dst_rank",
+    "in_nelems", "out_nelems", "dtype", "payload_bytes", "stream", "n_activities", "kernel", "family",
+)  # fmt: skip
+_OF_LABEL = ("strategy", "axes", "purpose", "phase", "variant", "confidence", "tier", "rule")
+
+
+def _ordinals(groups: Sequence[str | None]) -> list[int]:
+    """Number of each call within its group."""
+    seen: dict[str | None, int] = {}
+    out = []
+    for group in groups:
+        number = seen.get(group, 0)
+        out.append(number)
+        seen[group] = number + 1
+    return out
+
+
+def _alternatives(label: Label) -> str | None:
+    return " ".join(f"{s}:{p:.2f}" for s, p in label.alternatives) or None
 
 
 def group_id(call: Call) -> str | None:
@@ -80,6 +104,7 @@ def group_id(call: Call) -> str | None:
     return group_key(call.members, call.group_name, call.group_size)
 
 
+@lru_cache(maxsize=4096)
 def group_key(members: tuple[int, ...] | None, name: str | None, size: int | None) -> str | None:
     """Members in a short form ("0-6:2" = 0, 2, 4, 6), else "name=…/size"; None when nothing is known."""
     if members:

@@ -103,7 +103,7 @@ def _give_back_freed_arrays() -> None:
     import ctypes
 
     try:
-        ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, 128 << 10)
+        ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, 8 << 20)
     except (OSError, AttributeError, TypeError):
         return
 
