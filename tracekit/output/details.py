@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from tracekit.analysis.tables import constant, from_numpy
 from tracekit.model import arrow_schema
 
 if TYPE_CHECKING:
@@ -35,10 +36,20 @@ def merged(run: RunTables, table: str) -> pa.Table:
 def _placed(data: pa.Table, table: str, rank: int | None, shift: int) -> pa.Table:
     for name in _TIMES[table] if shift else ():
         at = data.schema.get_field_index(name)
-        moved = pc.add(data.column(name), pa.scalar(shift, pa.int64()))
+        moved = pa.chunked_array([_shifted(c, shift) for c in data.column(name).chunks], pa.int64())
         data = data.set_column(at, data.schema.field(name), moved)
     if rank is not None:
         at = data.schema.get_field_index("rank")
-        ranks = pa.repeat(pa.scalar(rank, pa.int32()), data.num_rows)
-        data = data.set_column(at, data.schema.field("rank"), ranks)
+        data = data.set_column(at, data.schema.field("rank"), constant(rank, data.num_rows, pa.int32()))
     return data
+
+
+def _shifted(column: pa.Array, shift: int) -> pa.Array:
+    """The column + shift, nulls kept (pa.scalar would import pandas)."""
+    validity, values = column.buffers()
+    moved = np.frombuffer(values, np.int64)[column.offset : column.offset + len(column)] + shift
+    missing = None
+    if validity is not None and column.null_count:
+        bits = np.unpackbits(np.frombuffer(validity, np.uint8), bitorder="little")
+        missing = bits[column.offset : column.offset + len(column)] == 0
+    return from_numpy(moved, pa.int64(), missing)
