@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+from tracekit.parsers import parse
 
 from tracekit.label import label_rank, load_rules
 from tracekit.model import Activities, Kind, LabelledRank
-from tracekit.parsers import parse
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 pytestmark = pytest.mark.shared
 RULES = load_rules()

@@ -132,7 +132,8 @@ def _fact(entry: dict[str, Any], place: Place) -> FactRule:
         parts[side] = tuple(Expectation(_when(c.pop("when")), **c) for c in checked)
     if not parts["present"]:
         raise place.error("present", "is required: what must be found")
-    return FactRule(source=place.file, **check(entry, _SCHEMA["fact"], place), **parts)
+    plain = check(entry, _SCHEMA["fact"], place)
+    return FactRule(plain["id"], parts["present"], parts["absent"], place.file, plain.get("note", ""))
 
 
 def _word(rules: Rules, table: str, entry: dict[str, Any]) -> None:

@@ -67,9 +67,7 @@ def find_steps(trace: RankTrace, rules: Iterable[StepRule]) -> Steps:
     return Steps(_markers(trace, rows, chosen), names, unmatched.most_common(10))
 
 
-def _markers(
-    trace: RankTrace, rows: np.ndarray, chosen: dict[int, tuple[StepRule, re.Match[str]]]
-) -> list[Marker]:
+def _markers(trace: RankTrace, rows: np.ndarray, chosen: dict[int, tuple[StepRule, re.Match[str]]]) -> list[Marker]:
     host = trace.host
     keep = rows[np.isin(host.name[rows], np.fromiter(chosen, np.int32, len(chosen)))]
     keep = keep[np.argsort(host.ts[keep], kind="stable")]
