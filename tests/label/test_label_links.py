@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from label_builder import TraceBuilder
-from tracekit.parsers.links import Links, link
 
 from tracekit.model import LinkConfidence, RankTrace
+from tracekit.parsers.links import Links, link
 
 
 def launch_names(trace: RankTrace, links: Links) -> list[tuple[int, int]]:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from tracekit.parsers import parse
 
 from tracekit.label import label_rank, load_rules
 from tracekit.model import Activities, Kind, LabelledRank
+from tracekit.parsers import parse
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -97,7 +97,7 @@ def test_exposure_of_the_timed_probes(shared: Path):
             elif name == "probe:overlapped":
                 assert bare < 5
             elif name == "probe:partial":
-                assert bare <= comm - 5 + 5
+                assert 4 <= comm - bare <= 5 + 5 + 5  # 5 ms of compute; the sleep itself may overrun by a few ms
 
 
 @pytest.mark.parametrize(

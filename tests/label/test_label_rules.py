@@ -125,6 +125,13 @@ def test_a_user_pattern_wins_over_every_grammar():
     assert [(m.step, m.found_by) for m in found] == [(41, "user"), (42, "user")]
 
 
+def test_a_step_grammar_of_a_user_file_wins_too(tmp_path: Path):
+    path = tmp_path / "s.toml"
+    path.write_text("[[step]]\nid = 'rounds'\npattern = 'round-(?P<step>[0-9]+)'\n")
+    b = TraceBuilder().note(0, 100, "ProfilerStep#3").note(5, 20, "round-41")
+    assert [m.step for m in find_steps(b.build(), load_rules([path]).steps).markers] == [41]
+
+
 def test_look_alikes_are_listed():
     b = TraceBuilder().note(0, 10, "my step 1!").note(20, 10, "my step 2!").note(40, 5, "forward")
     out = label_rank(b.build(), load_rules())

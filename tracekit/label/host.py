@@ -91,10 +91,16 @@ def add_orphans(
 def _take(
     queue: deque[int] | None, starts: list[int], not_before: int, shape: object, shapes: list[object]
 ) -> int | None:
-    """Oldest span of a queue that starts no earlier than the call and does not contradict its shape."""
-    for position, s in enumerate(queue or ()):
-        if starts[s] >= not_before and (shape is None or shapes[s] is None or shapes[s] == shape):
-            assert queue is not None
+    """Oldest span of a queue that starts no earlier than the call and does not contradict its shape.
+
+    Calls come in order of time, so spans before this call are of no use to the later ones either.
+    """
+    if queue is None:
+        return None
+    while queue and starts[queue[0]] < not_before:
+        queue.popleft()
+    for position, s in enumerate(queue):
+        if shape is None or shapes[s] is None or shapes[s] == shape:
             del queue[position]
             return s
     return None

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 _CANDIDATE = re.compile(r"(?i)step|iter|execute|batch|decode|prefill|generat")
 USER_RANK = -1
+UNRANKED = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +29,7 @@ class StepRule:
     pattern: re.Pattern[str]
     source: str
     phase: str | None = None
-    rank: int = 50
+    rank: int = UNRANKED
     note: str = ""
 
 
