@@ -123,9 +123,7 @@ def enclosing(spans: Spans, track: Ints, ts: Ints, end: Ints) -> tuple[Ints, Int
     hi = np.searchsorted(key, span_key + last[near], "left")
     hit = np.flatnonzero(lo < hi)
     near, lo, counts = near[hit], lo[hit], (hi - lo)[hit]
-    parts = [
-        _pairs(spans, near[a:b], lo[a:b], counts[a:b], order, ts, end) for a, b in _blocks(counts, _MAX_PAIRS)
-    ]
+    parts = [_pairs(spans, near[a:b], lo[a:b], counts[a:b], order, ts, end) for a, b in _blocks(counts, _MAX_PAIRS)]
     query = np.concatenate([p[0] for p in parts]) if parts else np.empty(0, np.int64)
     row = np.concatenate([p[1] for p in parts]) if parts else np.empty(0, np.int64)
     by_query = np.argsort(query, kind="stable")
@@ -135,7 +133,8 @@ def enclosing(spans: Spans, track: Ints, ts: Ints, end: Ints) -> tuple[Ints, Int
 def _distinct(values: Ints) -> Ints:
     """Sorted distinct values; faster than `np.unique` for the few tracks of many queries."""
     ordered = np.sort(values)
-    return ordered[np.concatenate([[True], ordered[1:] != ordered[:-1]])]
+    out: Ints = ordered[np.concatenate([[True], ordered[1:] != ordered[:-1]])]
+    return out
 
 
 def _blocks(counts: Ints, limit: int) -> list[tuple[int, int]]:
@@ -148,9 +147,7 @@ def _blocks(counts: Ints, limit: int) -> list[tuple[int, int]]:
     return list(zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True))
 
 
-def _pairs(
-    spans: Spans, near: Ints, lo: Ints, counts: Ints, order: Ints, ts: Ints, end: Ints
-) -> tuple[Ints, Ints]:
+def _pairs(spans: Spans, near: Ints, lo: Ints, counts: Ints, order: Ints, ts: Ints, end: Ints) -> tuple[Ints, Ints]:
     total = int(counts.sum())
     span = np.repeat(near, counts)
     within = np.arange(total) - np.repeat(np.cumsum(counts) - counts, counts)
@@ -260,8 +257,7 @@ def _notes(trace: RankTrace, launch: Ints) -> Ints:
         return out
     places: dict[tuple[int, int], int] = {}
     track_of = [
-        places.setdefault(k, len(places))
-        for k in zip(notes.device.tolist(), notes.stream.tolist(), strict=True)
+        places.setdefault(k, len(places)) for k in zip(notes.device.tolist(), notes.stream.tolist(), strict=True)
     ]
     lane = zip(device.device[lost].tolist(), device.stream[lost].tolist(), strict=True)
     track = np.array([places.get(k, -1) for k in lane], np.int64)

@@ -14,8 +14,8 @@ from tracekit.model import (
     HostCat,
     HostRows,
     RankTrace,
-    Track,
     TraceMeta,
+    Track,
 )
 
 HOST = {"op": HostCat.CPU_OP, "note": HostCat.ANNOTATION, "call": HostCat.RUNTIME, "python": HostCat.PYTHON}
@@ -93,9 +93,7 @@ class TraceBuilder:
                         h[:, 5], h[:, 6], h[:, 7].astype(i32))  # fmt: skip
         device = DeviceRows(d[:, 0], d[:, 1], d[:, 2].astype(i32), d[:, 3].astype(i8), d[:, 4].astype(i32),
                             d[:, 5], d[:, 6], d[:, 7], d[:, 8], d[:, 9].astype(i8), d[:, 10].astype(i32))  # fmt: skip
-        notes = DeviceAnnotations(
-            n[:, 0], n[:, 1], n[:, 2].astype(i32), n[:, 3].astype(i32), n[:, 4], n[:, 5]
-        )
+        notes = DeviceAnnotations(n[:, 0], n[:, 1], n[:, 2].astype(i32), n[:, 3].astype(i32), n[:, 4], n[:, 5])
         spans = [*((r[0], r[0] + r[1]) for r in self.host), *((r[0], r[0] + r[1]) for r in self.device)]
         window = (min((s for s, _ in spans), default=0), max((e for _, e in spans), default=0))
         tracks = [Track("1", name) for name in self.tracks]
@@ -105,7 +103,8 @@ class TraceBuilder:
 def record(op: str = "allreduce", n: int = 4096, **more: Any) -> dict[str, Any]:
     """Arguments of a record as torch ≥ 2.4 writes them."""
     base = {"collective": op, "in_nelems": n, "out_nelems": n, "dtype": "Float", "group_size": 2,
-            "pg_name": "3", "pg_desc": "undefined", "rank_start": 0, "rank_stride": 1, "ranks_text": "[0, 1]"}  # fmt: skip
+            "pg_name": "3", "pg_desc": "undefined", "rank_start": 0, "rank_stride": 1,
+            "ranks_text": "[0, 1]"}  # fmt: skip
     return {**base, **more}
 
 

@@ -63,11 +63,7 @@ def test_a_barrier_counts_once_although_it_records_an_all_reduce():
 
 
 def test_an_uneven_all_gather_is_one_call_with_many_kernels():
-    b = (
-        TraceBuilder()
-        .op(0, 200, "c10d::allgather_")
-        .op(1, 198, "record_param_comms", args=record("all_gather"))
-    )
+    b = TraceBuilder().op(0, 200, "c10d::allgather_").op(1, 198, "record_param_comms", args=record("all_gather"))
     for i in range(4):
         b.op(10 + 40 * i, 30, "record_param_comms", args=record("_broadcast_oop"))
         b.call(20 + 40 * i, 5, corr=i).kernel(300 + 10 * i, 8, "ncclDevKernel_Broadcast_RING_LL(int)", corr=i)
@@ -114,9 +110,7 @@ def test_old_records_without_arguments():
     b = TraceBuilder(world_size=8).op(
         0, 50, "c10d::allreduce_", args={"dims": [[[4, 8]], []], "types": ["TensorList", ""]}
     )
-    b.op(1, 48, "record_param_comms", args=old).note(2, 40, "nccl:all_reduce").op(
-        70, 4, "record_param_comms", args={}
-    )
+    b.op(1, 48, "record_param_comms", args=old).note(2, 40, "nccl:all_reduce").op(70, 4, "record_param_comms", args={})
     [call] = calls(b.call(20, 5, corr=1).kernel(60, 5, ALL_REDUCE, corr=1))
     assert (call.op, call.seq, call.group_size, call.members) == ("all_reduce", 337, 8, tuple(range(8)))
     assert (call.in_nelems, call.dtype, call.payload_bytes) == (32, None, None)
@@ -197,18 +191,14 @@ def test_only_a_peer_copy_inside_a_call_is_traffic(peer, name, kind, n):
 
 
 def test_a_peer_copy_outside_of_any_call_is_a_copy():
-    out = run(
-        TraceBuilder().op(0, 50, "aten::copy_").call(20, 5, corr=1).copy(60, 5, "Memcpy PtoP", corr=1, peer=1)
-    )
+    out = run(TraceBuilder().op(0, 50, "aten::copy_").call(20, 5, corr=1).copy(60, 5, "Memcpy PtoP", corr=1, peer=1))
     assert (out.calls, out.activities.kind.tolist()) == ([], [Kind.COPY])
 
 
 def test_a_size_one_group_is_a_record_without_traffic():
     b = TraceBuilder(rank=3).op(0, 9, "c10d::allreduce_")
     [call] = calls(
-        b.op(1, 7, "record_param_comms", args=record(group_size=1, rank_start=3, rank_stride=None)).kernel(
-            50, 5, "k"
-        )
+        b.op(1, 7, "record_param_comms", args=record(group_size=1, rank_start=3, rank_stride=None)).kernel(50, 5, "k")
     )
     assert (call.group_size, call.members, call.n_activities) == (1, (3,), 0)
 

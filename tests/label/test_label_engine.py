@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from label_builder import TraceBuilder, collective
@@ -11,15 +11,24 @@ from tracekit.label import explain_call, label_rank, load_rules
 from tracekit.label.engine import Candidate, decide
 from tracekit.model import Fired, Label
 
+if TYPE_CHECKING:
+    from pathlib import Path
+
 RULES = load_rules()
+ACCUMULATE = "autograd::engine::evaluate_function: torch::autograd::AccumulateGrad"
 
 
-def labelled(
-    scopes: tuple[str, ...] = (), *, rules=RULES, operator: str = "c10d::x", **args: object
-) -> Label:
-    operators = {"allreduce": "c10d::allreduce_", "_allgather_base": "c10d::_allgather_base_", "barrier": "c10d::barrier",
-                 "_reduce_scatter_base": "c10d::_reduce_scatter_base_", "all_to_allv": "c10d::alltoall_base_",
-                 "broadcast": "c10d::broadcast_", "send": "c10d::send", "recv": "c10d::recv_"}  # fmt: skip
+def labelled(scopes: tuple[str, ...] = (), *, rules=RULES, operator: str = "c10d::x", **args: object) -> Label:
+    operators = {
+        "allreduce": "c10d::allreduce_",
+        "_allgather_base": "c10d::_allgather_base_",
+        "_reduce_scatter_base": "c10d::_reduce_scatter_base_",
+        "all_to_allv": "c10d::alltoall_base_",
+        "barrier": "c10d::barrier",
+        "broadcast": "c10d::broadcast_",
+        "send": "c10d::send",
+        "recv": "c10d::recv_",
+    }
     b = TraceBuilder()
     for i, scope in enumerate(scopes):
         b.note(i, 900 - 2 * i, scope)
@@ -78,14 +87,15 @@ def test_the_axes_of_an_undecided_group_are_kept_with_what_it_may_serve():
     [
         (("FSDP::pre_forward (l0)", "FSDP::all_gather (l0)"), "_allgather_base", "zero3", "param_gather", "forward"),
         (("FSDP::pre_backward (l1)", "FSDP::all_gather (l0)"), "_allgather_base", "zero3", "param_gather", "backward"),
-        (("FSDP::root_post_backward_callback", "FSDP::post_backward_reduce (l0)"), "_reduce_scatter_base", "zero3", "grad_reduce", "backward"),
+        (("FSDP::root_post_backward_callback", "FSDP::post_backward_reduce (l0)"), "_reduce_scatter_base", "zero3",
+         "grad_reduce", "backward"),
         (("FSDP::post_backward_reduce (l0)",), "allreduce", "hsdp", "grad_reduce", "backward"),
         (("FullyShardedDataParallel._pre_forward",), "_allgather_base", "zero3", "param_gather", "forward"),
-        (("autograd::engine::evaluate_function: torch::autograd::AccumulateGrad", "FullyShardedDataParallel._post_backward_hook"),
+        ((ACCUMULATE, "FullyShardedDataParallel._post_backward_hook"),
          "_reduce_scatter_base", "zero3", "grad_reduce", "backward"),
         (("PP:0F1", "PP:0SEND_F1"), "send", "pp", "stage_transfer", "forward"),
         (("PP:2RECV_B1",), "recv", "pp", "stage_transfer", "backward"),
-        (("autograd::engine::evaluate_function: torch::autograd::AccumulateGrad",), "allreduce", "dp", "grad_reduce", "backward"),
+        ((ACCUMULATE,), "allreduce", "dp", "grad_reduce", "backward"),
         (("Optimizer.step#ZeroRedundancyOptimizer.step",), "broadcast", "zero1", "param_gather", "optimizer"),
         (("AttnFuncWithCPAndKVP2P",), "send", "cp", "kv_exchange", None),
         (("_SeqAllToAll",), "all_to_allv", "cp", "kv_exchange", "forward"),
@@ -144,9 +154,7 @@ def test_gathers_in_the_forward_only_tell_zero2(backward, modules, strategy):
         )
     if backward:
         b.note(5000, 950, "FSDP::pre_backward (l0)").note(5010, 900, "FSDP::all_gather (l0)")
-        collective(
-            b, 5020, 91, "ncclDevKernel_AllGather(int)", "c10d::_allgather_base_", op="_allgather_base"
-        )
+        collective(b, 5020, 91, "ncclDevKernel_AllGather(int)", "c10d::_allgather_base_", op="_allgather_base")
     b.note(8000, 900, "FSDP::post_backward_reduce (l0)")
     collective(
         b,
@@ -206,9 +214,7 @@ def test_explain_says_that_nothing_fired():
 
 
 def candidate(value: str, tier: str, confidence: float, depth: int = -1) -> Candidate:
-    return Candidate(
-        Fired(f"{value}{tier}", "strategy", value, tier, confidence, ""), depth, multi_duty=False
-    )
+    return Candidate(Fired(f"{value}{tier}", "strategy", value, tier, confidence, ""), depth, multi_duty=False)
 
 
 @pytest.mark.parametrize(
@@ -232,7 +238,8 @@ def test_decide(candidates, value):
 def test_a_user_rule_decides_what_the_built_in_ones_cannot(tmp_path: Path):
     path = tmp_path / "mine.toml"
     path.write_text(
-        '[[rule]]\nid = "mine"\nwhen = { group_name = "^3$" }\nthen = { strategy = "cp" }\ntier = "A"\nconfidence = 0.99\n'
+        '[[rule]]\nid = "mine"\nwhen = { group_name = "^3$" }\nthen = { strategy = "cp" }\n'
+        'tier = "A"\nconfidence = 0.99\n'
     )
     label = labelled(pg_desc="default_pg", rules=load_rules([path]))
     assert (label.strategy, label.rule, label.confidence) == ("cp", "mine", 0.99)

@@ -28,11 +28,7 @@ def reduced(*shape: int) -> dict[str, object]:
 
 def comm(out: LabelledRank) -> list[tuple[int, int, int]]:
     a = out.activities
-    return [
-        (int(t), int(d), int(c))
-        for t, d, c, k in zip(a.ts, a.dur, a.call, a.kind, strict=True)
-        if k == Kind.COMM
-    ]
+    return [(int(t), int(d), int(c)) for t, d, c, k in zip(a.ts, a.dur, a.call, a.kind, strict=True) if k == Kind.COMM]
 
 
 def compute(out: LabelledRank) -> list[tuple[int, int]]:
@@ -55,9 +51,7 @@ def test_spans_join_by_kind_shape_and_order():
         (4, "Float", 16),
         (8, "Float", 32),
     ]
-    assert all(
-        c.family == "gloo" and c.link == LinkConfidence.CONTAINMENT and c.device == CPU_DEVICE for c in found
-    )
+    assert all(c.family == "gloo" and c.link == LinkConfidence.CONTAINMENT and c.device == CPU_DEVICE for c in found)
 
 
 def test_a_reduce_scatter_runs_as_an_all_reduce():
@@ -110,48 +104,29 @@ def test_a_receive_that_ends_under_compute_waited_for_nothing():
 
 
 def test_compute_is_what_neither_communicates_nor_encloses_communication():
-    b = (
-        TraceBuilder()
-        .op(0, 100, "Redistribute")
-        .op(5, 10, "aten::view")
-        .op(20, 30, "_c10d_functional::all_reduce")
-    )
+    b = TraceBuilder().op(0, 100, "Redistribute").op(5, 10, "aten::view").op(20, 30, "_c10d_functional::all_reduce")
     b.op(22, 4, "aten::clone").op(30, 10, "c10d::allreduce_", args=reduced(8)).op(60, 20, "aten::mm").op(
         62, 5, "aten::t"
     )
-    b.op(70, 200, "aten::other_thread", thread="loader").note(
-        40, 9, "gloo:all_reduce", thread="w", args=dims(8)
-    )
+    b.op(70, 200, "aten::other_thread", thread="loader").note(40, 9, "gloo:all_reduce", thread="w", args=dims(8))
     out = run(b)
     assert compute(out) == [(5_000, 10_000), (22_000, 4_000), (60_000, 20_000)]
     assert set(out.activities.device.tolist()) == {CPU_DEVICE}
 
 
 def test_the_thread_of_the_step_markers_is_the_one_that_computes():
-    b = (
-        TraceBuilder()
-        .note(0, 50, "ProfilerStep#1")
-        .op(5, 10, "aten::a")
-        .op(0, 500, "aten::b", thread="loader")
-    )
+    b = TraceBuilder().note(0, 50, "ProfilerStep#1").op(5, 10, "aten::a").op(0, 500, "aten::b", thread="loader")
     assert compute(run(b)) == [(5_000, 10_000)]
 
 
 def test_a_worker_span_whose_operator_is_missing_is_still_communication():
     out = run(TraceBuilder().note(9, 5, "gloo:all_reduce", thread="w", args=dims(8)))
-    assert [(c.op, c.call_ts, c.ts, c.link) for c in out.calls] == [
-        ("all_reduce", None, 9_000, LinkConfidence.NONE)
-    ]
+    assert [(c.op, c.call_ts, c.ts, c.link) for c in out.calls] == [("all_reduce", None, 9_000, LinkConfidence.NONE)]
     assert comm(out) == [(9_000, 5_000, 0)]
 
 
 def test_a_trace_of_a_gpu_job_without_its_device_side_shows_no_compute():
-    b = (
-        TraceBuilder()
-        .op(0, 50, "record_param_comms", args={})
-        .note(1, 40, "nccl:all_to_all")
-        .op(60, 9, "aten::mm")
-    )
+    b = TraceBuilder().op(0, 50, "record_param_comms", args={}).note(1, 40, "nccl:all_to_all").op(60, 9, "aten::mm")
     out = run(b)
     assert len(out.activities) == 0
     assert [c.op for c in out.calls] == ["all_to_all"]

@@ -20,11 +20,7 @@ def op_name(trace: RankTrace, links: Links, row: int) -> str | None:
 
 def test_ids_that_agree_with_time_and_thread():
     trace = (
-        TraceBuilder()
-        .op(0, 50, "aten::mm", ext=5)
-        .call(10, 5, corr=7, ext=5)
-        .kernel(40, 9, "k", corr=7, ext=5)
-        .build()
+        TraceBuilder().op(0, 50, "aten::mm", ext=5).call(10, 5, corr=7, ext=5).kernel(40, 9, "k", corr=7, ext=5).build()
     )
     links = link(trace)
     assert op_name(trace, links, 0) == "aten::mm"
@@ -76,11 +72,7 @@ def test_a_kernel_may_seem_to_start_before_its_launch_by_clock_skew_only(early_u
 
 def test_without_a_launch_the_annotation_on_the_stream_is_left():
     b = TraceBuilder().op(0, 1, "x").gpu_note(90, 40, "outer").gpu_note(99, 12, "nccl:all_reduce", stream=20)
-    trace = (
-        b.gpu_note(99, 12, "nccl:broadcast", stream=20, device=1)
-        .kernel(100, 10, "k", stream=20, corr=3)
-        .build()
-    )
+    trace = b.gpu_note(99, 12, "nccl:broadcast", stream=20, device=1).kernel(100, 10, "k", stream=20, corr=3).build()
     links = link(trace)
     assert links.confidence[0] == LinkConfidence.ANNOTATION
     assert trace.names[trace.annotations.name[links.note[0]]] == "nccl:all_reduce"

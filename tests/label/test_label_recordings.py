@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -12,6 +12,9 @@ import pytest
 from tracekit.label import label_rank, load_rules
 from tracekit.model import Activities, Kind, LabelledRank
 from tracekit.parsers import parse
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 pytestmark = pytest.mark.shared
 RULES = load_rules()
@@ -94,7 +97,7 @@ def test_exposure_of_the_timed_probes(shared: Path):
             elif name == "probe:overlapped":
                 assert bare < 5
             elif name == "probe:partial":
-                assert bare <= comm - 5 + 5
+                assert 4 <= comm - bare <= 5 + 5 + 5  # 5 ms of compute; the sleep itself may overrun by a few ms
 
 
 @pytest.mark.parametrize(

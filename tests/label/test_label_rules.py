@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from label_builder import TraceBuilder
@@ -12,6 +12,10 @@ from tracekit.label import label_rank, load_rules
 from tracekit.label.steps import find_steps
 from tracekit.model import Kind
 
+if TYPE_CHECKING:
+    from pathlib import Path
+
+HEAD = "[[rule]]\nid = 'r'\nwhen = { op = 'x' }\nthen = { axes = 'tp' }\n"
 RULE = '[[rule]]\nid = "r"\ntier = "A"\nconfidence = 0.9\n'
 
 
@@ -42,9 +46,10 @@ def test_the_built_in_rules_load_and_every_conclusion_is_in_the_vocabulary():
         (RULE + "when = { op = 'x' }\nthen = { strategy = 'magic' }\n", ["'r'", "then.strategy", "magic"]),
         (RULE + "when = { op = 'x' }\nthen = { colour = 'red' }\n", ["'r'", "then.colour", "strategy, axes"]),
         (RULE + "when = { stream = 'x' }\nthen = { strategy = 'tp' }\n", ["'r'", "when.stream", "no such field"]),
-        (RULE + "when = { size = { max_elements = 'x' } }\nthen = { strategy = 'tp' }\n", ["when.size.max_elements", "whole number"]),
-        ("[[rule]]\nid = 'r'\ntier = 'E'\nconfidence = 0.9\nwhen = { op = 'x' }\nthen = { axes = 'tp' }\n", ["'tier'", "A, B, C, D"]),
-        ("[[rule]]\nid = 'r'\ntier = 'A'\nconfidence = 90\nwhen = { op = 'x' }\nthen = { axes = 'tp' }\n", ["'confidence'", "0 to 1"]),
+        (RULE + "when = { size = { max_elements = 'x' } }\nthen = { strategy = 'tp' }\n",
+         ["when.size.max_elements", "whole number"]),
+        (HEAD + "tier = 'E'\nconfidence = 0.9\n", ["'tier'", "A, B, C, D"]),
+        (HEAD + "tier = 'A'\nconfidence = 90\n", ["'confidence'", "0 to 1"]),
         ("[[fact]]\nid = 'f'\n", ["'f'", "'present'"]),
     ],
 )  # fmt: skip
@@ -86,10 +91,13 @@ def test_a_rule_with_a_known_id_replaces_the_built_in_one(tmp_path: Path):
     ("names", "steps", "rule", "phases"),
     [
         (["ProfilerStep#7", "ProfilerStep#8"], [7, 8], "torch.profiler", [None, None]),
-        (["execute_context_2(40)_generation_0(0)", "execute_context_0(0)_generation_8(8)", "execute_context_1(9)_generation_3(3)"],
+        (["execute_context_2(40)_generation_0(0)", "execute_context_0(0)_generation_8(8)",
+          "execute_context_1(9)_generation_3(3)"],
          [0, 1, 2], None, ["prefill", "decode", None]),
-        (["execute_context_1(sq3_sk9_sqsq9_sqsk27)_generation_0(sq0_sk0_sqsq0_sqsk0)"], [0], "vllm.prefill", ["prefill"]),
-        (["step[EXTEND bs=1 toks=128]", "step[DECODE bs=4]", "step[VERIFY bs=2]"], [0, 1, 2], None, ["prefill", "decode", None]),
+        (["execute_context_1(sq3_sk9_sqsq9_sqsk27)_generation_0(sq0_sk0_sqsq0_sqsk0)"],
+         [0], "vllm.prefill", ["prefill"]),
+        (["step[EXTEND bs=1 toks=128]", "step[DECODE bs=4]", "step[VERIFY bs=2]"],
+         [0, 1, 2], None, ["prefill", "decode", None]),
         (["[Executor] _forward_step 12: 3 ctx reqs, 4 gen reqs"], [12], "trtllm", [None]),
         (["train_step 31"], [31], "torchtitan", [None]),
         (["iteration 5"], [5], "iteration", [None]),
@@ -107,21 +115,21 @@ def test_step_grammars(names, steps, rule, phases):
 
 
 def test_profiler_steps_are_preferred_and_nested_markers_do_not_count():
-    b = (
-        TraceBuilder()
-        .note(0, 100, "ProfilerStep#3")
-        .note(5, 20, "iteration 1")
-        .note(10, 30, "ProfilerStep#3")
-    )
-    assert [(m.step, m.start, m.end) for m in find_steps(b.build(), load_rules().steps).markers] == [
-        (3, 0, 100_000)
-    ]
+    b = TraceBuilder().note(0, 100, "ProfilerStep#3").note(5, 20, "iteration 1").note(10, 30, "ProfilerStep#3")
+    assert [(m.step, m.start, m.end) for m in find_steps(b.build(), load_rules().steps).markers] == [(3, 0, 100_000)]
 
 
 def test_a_user_pattern_wins_over_every_grammar():
     b = TraceBuilder().note(0, 100, "ProfilerStep#3").note(5, 20, "round-41").note(30, 20, "round-42")
     found = find_steps(b.build(), load_rules(step_pattern=r"round-(?P<step>\d+)").steps).markers
     assert [(m.step, m.found_by) for m in found] == [(41, "user"), (42, "user")]
+
+
+def test_a_step_grammar_of_a_user_file_wins_too(tmp_path: Path):
+    path = tmp_path / "s.toml"
+    path.write_text("[[step]]\nid = 'rounds'\npattern = 'round-(?P<step>[0-9]+)'\n")
+    b = TraceBuilder().note(0, 100, "ProfilerStep#3").note(5, 20, "round-41")
+    assert [m.step for m in find_steps(b.build(), load_rules([path]).steps).markers] == [41]
 
 
 def test_look_alikes_are_listed():

@@ -78,9 +78,7 @@ def _may_be_group(trace: RankTrace, kinds: DeviceKinds, launch: NDArray[np.int64
     return found.family in _LIBRARIES and "graph" not in trace.names[trace.host.name[launch[row]]].lower()
 
 
-def _members(
-    calls: list[Call], host: HostCalls, busy: set[int], position: int, when: int, op: str | None
-) -> list[int]:
+def _members(calls: list[Call], host: HostCalls, busy: set[int], position: int, when: int, op: str | None) -> list[int]:
     """Positions of the calls just before a launch that form its group, in call order."""
     found: list[int] = []
     track = host.roots.track[position] if position >= 0 else -1

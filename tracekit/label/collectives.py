@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tracekit.label.coalesce import coalesce
-from tracekit.label.hostcalls import CallBuilder, HostCalls
 from tracekit.label.kernels import COMPUTE, KernelClass, qualified_name
 from tracekit.model import Call, DeviceClass, Kind, LinkConfidence
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from tracekit.label.hostcalls import CallBuilder, HostCalls
     from tracekit.label.kernels import DeviceKinds
     from tracekit.model import RankTrace
     from tracekit.parsers.links import Links
@@ -37,15 +37,11 @@ class Attached:
     own: list[int]
 
 
-def attach(
-    trace: RankTrace, links: Links, kinds: DeviceKinds, host: HostCalls, builder: CallBuilder
-) -> Attached:
+def attach(trace: RankTrace, links: Links, kinds: DeviceKinds, host: HostCalls, builder: CallBuilder) -> Attached:
     """Build all calls of a rank; `kinds.kind` is updated where copies turn out to be traffic."""
     calls = builder.build(host)
     device = trace.device
-    out = Attached(
-        calls, np.full(len(device), -1, np.int64), links.confidence.copy(), host.roots.row.tolist()
-    )
+    out = Attached(calls, np.full(len(device), -1, np.int64), links.confidence.copy(), host.roots.row.tolist())
     launch = links.launch.astype(np.int64)
     traffic = (kinds.kind == Kind.COMM) | (kinds.kind == Kind.FUSED)
     peers = (device.cls == DeviceClass.MEMCPY) & (device.peer == 1) & (launch >= 0)

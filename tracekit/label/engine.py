@@ -104,9 +104,7 @@ class Engine:
         self._index = ScopeIndex()
         self._first = [r for r in rules.labels if not r.when.derived]
         self._second = [r for r in rules.labels if r.when.derived]
-        self._sizes = sorted(
-            {r.when.size for r in rules.labels if r.when.size} | _fact_sizes(rules.facts), key=repr
-        )
+        self._sizes = sorted({r.when.size for r in rules.labels if r.when.size} | _fact_sizes(rules.facts), key=repr)
         self._size_number = {s: i for i, s in enumerate(self._sizes)}
         self._passed: dict[tuple[int | None, int | None, int | None], tuple[bool, ...]] = {}
         self._labels: dict[Evidence, Label] = {}
@@ -233,20 +231,11 @@ def explain(label: Label) -> list[str]:
     for name in FIELDS:
         won = getattr(label, name)
         for f in sorted((f for f in label.fired if f.field == name), key=lambda f: (f.tier, -f.confidence)):
-            if name == "strategy" and won == CONFLICT:
-                outcome = "in conflict"
-            else:
-                outcome = "won" if f.value == won else "lost"
-            lines.append(
-                f"{outcome:<11} {name:<8} = {f.value:<14} {f.tier} {f.confidence:.2f}  {f.rule}  saw {f.saw}"
-            )
+            outcome = "won" if f.value == won else "in conflict" if won == CONFLICT else "lost"
+            lines.append(f"{outcome:<11} {name:<8} = {f.value:<14} {f.tier} {f.confidence:.2f}  {f.rule}  saw {f.saw}")
     if label.strategy == UNKNOWN:
         others = ", ".join(f"{s} {c:.2f}" for s, c in label.alternatives)
-        lines.append(
-            f"strategy unknown: {'candidates ' + others if others else 'no rule concludes a strategy'}"
-        )
+        lines.append(f"strategy unknown: {'candidates ' + others if others else 'no rule concludes a strategy'}")
     elif label.strategy == CONFLICT:
-        lines.append(
-            "strategy in conflict: rules of tier A disagree; " + ", ".join(s for s, _ in label.alternatives)
-        )
+        lines.append("strategy in conflict: rules of tier A disagree; " + ", ".join(s for s, _ in label.alternatives))
     return lines

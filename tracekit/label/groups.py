@@ -35,9 +35,7 @@ class Groups:
         self._known: dict[tuple[object, ...], Group] = {}
         self.mismatches = 0
         only = meta.groups[0] if len(meta.groups) == 1 and meta.pg_count == 1 else None
-        self.only = (
-            Group(only.name, only.desc, only.size, self._world_of(only.ranks, only.size)) if only else UNKNOWN
-        )
+        self.only = Group(only.name, only.desc, only.size, self._world_of(only.ranks, only.size)) if only else UNKNOWN
 
     def resolve(self, args: CommArgs | None) -> Group:
         """Group of a record; without any argument, the only group of the job if there is but one."""

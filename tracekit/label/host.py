@@ -91,10 +91,16 @@ def add_orphans(
 def _take(
     queue: deque[int] | None, starts: list[int], not_before: int, shape: object, shapes: list[object]
 ) -> int | None:
-    """Oldest span of a queue that starts no earlier than the call and does not contradict its shape."""
-    for position, s in enumerate(queue or ()):
-        if starts[s] >= not_before and (shape is None or shapes[s] is None or shapes[s] == shape):
-            assert queue is not None
+    """Oldest span of a queue that starts no earlier than the call and does not contradict its shape.
+
+    Calls come in order of time, so spans before this call are of no use to the later ones either.
+    """
+    if queue is None:
+        return None
+    while queue and starts[queue[0]] < not_before:
+        queue.popleft()
+    for position, s in enumerate(queue):
+        if shape is None or shapes[s] is None or shapes[s] == shape:
             del queue[position]
             return s
     return None
@@ -119,9 +125,7 @@ def _freeze(dims: object) -> object:
     return tuple(tuple(d) if isinstance(d, list) else d for d in dims)
 
 
-def fill_from_workers(
-    trace: RankTrace, calls: list[Call], worker: NDArray[np.int64], words: Vocabulary
-) -> None:
+def fill_from_workers(trace: RankTrace, calls: list[Call], worker: NDArray[np.int64], words: Vocabulary) -> None:
     """Time, thread, library and missing sizes of calls from their worker spans (a send keeps only its start)."""
     host = trace.host
     for call, row in zip(calls, worker.tolist(), strict=True):
@@ -137,9 +141,7 @@ def fill_from_workers(
             continue
         if call.in_nelems is None and call.out_nelems is None:
             call.in_nelems = nelems(args.dims)
-            call.out_nelems = (
-                call.in_nelems if call.op in ("all_reduce", "send", "recv", "broadcast") else None
-            )
+            call.out_nelems = call.in_nelems if call.op in ("all_reduce", "send", "recv", "broadcast") else None
         if call.dtype is None and args.types and isinstance(args.types[0], str):
             found = words.dtype(args.types[0])
             call.dtype = found.name if found else None
@@ -153,9 +155,7 @@ def main_track(trace: RankTrace, host: HostCalls, markers: list[Marker]) -> int:
     """The thread that computes: the one with the step markers, else with most calls, else with most operator time."""
     rows = trace.host
     if markers:
-        marked = np.isin(rows.ts, np.array([m.start for m in markers], np.int64)) & (
-            rows.cat == HostCat.ANNOTATION
-        )
+        marked = np.isin(rows.ts, np.array([m.start for m in markers], np.int64)) & (rows.cat == HostCat.ANNOTATION)
         names = {m.name for m in markers}
         for row in np.flatnonzero(marked).tolist():
             if trace.names[rows.name[row]] in names:
@@ -172,9 +172,7 @@ def compute_rows(trace: RankTrace, track: int) -> NDArray[np.int64]:
     """Outermost operators of a thread that neither communicate nor enclose an operator that does."""
     rows = trace.host
     mine = np.flatnonzero((rows.track == track) & (rows.cat == HostCat.CPU_OP))
-    is_comm = np.array([n == RECORD or bool(_COMM_OP.match(n)) for n in trace.names], np.bool_)[
-        rows.name[mine]
-    ]
+    is_comm = np.array([n == RECORD or bool(_COMM_OP.match(n)) for n in trace.names], np.bool_)[rows.name[mine]]
     ts, end = rows.ts[mine], rows.ts[mine] + rows.dur[mine]
     comm_ts = ts[is_comm]
     encloses = np.searchsorted(comm_ts, ts, "left") < np.searchsorted(comm_ts, end, "left")

@@ -128,9 +128,7 @@ def find_host_calls(trace: RankTrace, words: Vocabulary) -> HostCalls:
     return HostCalls(roots, record[keep], note[keep], wrappers, ends, roles)
 
 
-def _first(
-    rows: NDArray[np.int64], member: NDArray[np.int64], mask: NDArray[np.bool_], n: int
-) -> NDArray[np.int64]:
+def _first(rows: NDArray[np.int64], member: NDArray[np.int64], mask: NDArray[np.bool_], n: int) -> NDArray[np.int64]:
     out = np.full(n, -1, np.int64)
     at = np.flatnonzero(mask)[::-1]
     out[member[at]] = rows[at]  # reversed, so that the first of each cluster is written last
@@ -152,7 +150,8 @@ def _no_traffic(
     spelled = {c.collective for c in trace.comm if c.collective is not None}
     idle_words = {w for w in spelled if not words.op(w)[1] or words.op(w)[0] == "coalesced"}
     idle = np.array([c.collective in idle_words for c in trace.comm] + [False], np.bool_)
-    return (role[rows] == IS_RECORD) & idle[trace.host.comm[rows]]
+    out: NDArray[np.bool_] = (role[rows] == IS_RECORD) & idle[trace.host.comm[rows]]
+    return out
 
 
 class CallBuilder:
@@ -186,9 +185,7 @@ class CallBuilder:
         c10d = self.words.c10d.get(outer)
         note_text = trace.names[h.name[note]] if note >= 0 else None
         raw = (args.collective if args else None) or (outer if c10d else None) or note_text or outer
-        call = Call(
-            op=c10d.op if c10d and raw is outer else self.op(raw), op_raw=raw, call_ts=ts, call_end=end
-        )
+        call = Call(op=c10d.op if c10d and raw is outer else self.op(raw), op_raw=raw, call_ts=ts, call_end=end)
         call.track = track
         group = self.groups.resolve(args)
         call.group_name, call.group_desc = group.name, group.desc

@@ -102,9 +102,7 @@ def qualified_name(name: str) -> str:
 class Classifier:
     """Applies kernel rules to the names of one trace (`names`: all of them, for rules that need context)."""
 
-    def __init__(
-        self, rules: Iterable[KernelRule], names: Collection[str] = (), *, rocm: bool = False
-    ) -> None:
+    def __init__(self, rules: Iterable[KernelRule], names: Collection[str] = (), *, rocm: bool = False) -> None:
         self._rules = list(rules)
         self._names = names
         self._rocm = rocm

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    import re
     from collections.abc import Iterable, Mapping
 
 FIELDS = ("strategy", "axes", "purpose", "phase", "variant")

@@ -113,7 +113,7 @@ def _device_activities(trace: RankTrace, links: Links, kinds: DeviceKinds, found
             device.corr,
             found.call.astype(np.int32),
             launch_ts,
-        )  # fmt: skip
+        )
     )
 
 
@@ -142,9 +142,7 @@ def _scopes(trace: RankTrace, links: Links, host: HostCalls, found: Attached) ->
         call.via = via
 
 
-def _texts(
-    trace: RankTrace, codes: NDArray[np.int32], known: dict[bytes, tuple[str, ...]]
-) -> tuple[str, ...]:
+def _texts(trace: RankTrace, codes: NDArray[np.int32], known: dict[bytes, tuple[str, ...]]) -> tuple[str, ...]:
     key = codes.tobytes()
     found = known.get(key)
     if found is None:
@@ -221,16 +219,12 @@ def _health(
         out.append(HealthEntry("device activity without its launch call", len(lost), "info", example))
     if links.skewed:
         worst = f"by up to {links.worst_skew_ns / 1000:.1f} us"
-        out.append(
-            HealthEntry("device activity that seems to start before its launch", links.skewed, "info", worst)
-        )
+        out.append(HealthEntry("device activity that seems to start before its launch", links.skewed, "info", worst))
     if groups.mismatches:
         out.append(HealthEntry("records that contradict the group their name declares", groups.mismatches))
     lonely = [c for c in found.calls if c.n_activities and c.op == "unknown"]
     if lonely:
-        out.append(
-            HealthEntry("communication of unknown operation", len(lonely), "info", lonely[0].kernel or "")
-        )
+        out.append(HealthEntry("communication of unknown operation", len(lonely), "info", lonely[0].kernel or ""))
     if not len(activities) and len(trace.host):
         out.append(HealthEntry("no device activity, and the host did not do the work itself", 1, "info"))
     if not steps.markers and steps.unmatched:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -13,7 +13,7 @@ from tracekit.errors import RuleError
 from tracekit.label.kernels import KernelRule
 from tracekit.label.matching import FIELDS, TIERS, Expectation, FactRule, LabelRule, SizeTest, When
 from tracekit.label.schema import Field, Place, check, compiled
-from tracekit.label.steps import USER_RANK, StepRule
+from tracekit.label.steps import UNRANKED, USER_RANK, StepRule
 from tracekit.label.vocabulary import C10dOp, DType, Vocabulary, squash
 from tracekit.model import Kind
 
@@ -132,7 +132,8 @@ def _fact(entry: dict[str, Any], place: Place) -> FactRule:
         parts[side] = tuple(Expectation(_when(c.pop("when")), **c) for c in checked)
     if not parts["present"]:
         raise place.error("present", "is required: what must be found")
-    return FactRule(source=place.file, **check(entry, _SCHEMA["fact"], place), **parts)
+    plain = check(entry, _SCHEMA["fact"], place)
+    return FactRule(plain["id"], parts["present"], parts["absent"], place.file, plain.get("note", ""))
 
 
 def _word(rules: Rules, table: str, entry: dict[str, Any]) -> None:
@@ -219,6 +220,7 @@ def load_rules(extra_files: Iterable[str | Path] = (), step_pattern: str | None 
         except (OSError, UnicodeDecodeError) as e:
             raise RuleError(f"{path}: cannot be read as a rule file: {e}") from e
         _read(extra, text, str(path))
+    extra.steps = [replace(r, rank=USER_RANK) if r.rank == UNRANKED else r for r in extra.steps]
     for name in ("kernels", "steps", "labels", "facts"):
         _unique(getattr(extra, name), name.rstrip("s"))
         _unique(getattr(base, name), name.rstrip("s"))

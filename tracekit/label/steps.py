@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 _CANDIDATE = re.compile(r"(?i)step|iter|execute|batch|decode|prefill|generat")
 USER_RANK = -1
+UNRANKED = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +29,7 @@ class StepRule:
     pattern: re.Pattern[str]
     source: str
     phase: str | None = None
-    rank: int = 50
+    rank: int = UNRANKED
     note: str = ""
 
 
@@ -67,9 +68,7 @@ def find_steps(trace: RankTrace, rules: Iterable[StepRule]) -> Steps:
     return Steps(_markers(trace, rows, chosen), names, unmatched.most_common(10))
 
 
-def _markers(
-    trace: RankTrace, rows: np.ndarray, chosen: dict[int, tuple[StepRule, re.Match[str]]]
-) -> list[Marker]:
+def _markers(trace: RankTrace, rows: np.ndarray, chosen: dict[int, tuple[StepRule, re.Match[str]]]) -> list[Marker]:
     host = trace.host
     keep = rows[np.isin(host.name[rows], np.fromiter(chosen, np.int32, len(chosen)))]
     keep = keep[np.argsort(host.ts[keep], kind="stable")]
