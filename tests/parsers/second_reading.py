@@ -15,7 +15,7 @@ HOST = {
     "cpu_op", "Operator", "user_annotation", "User", "cuda_runtime", "cuda_driver", "Runtime", "xpu_runtime",
     "xpu_driver", "mtia_runtime", "privateuse1_runtime", "privateuse1_driver",
 }  # fmt: skip
-DEVICE = {"kernel", "Kernel", "collective_comm", "gpu_memcpy", "Memcpy", "gpu_memset", "Memset", "mtia_ccp_events"}
+DEVICE = {"kernel", "Kernel", "collective_comm", "gpu_memcpy", "Memcpy", "gpu_memset", "Memset"}
 
 
 def load(path: Path) -> Any:
