@@ -99,6 +99,7 @@ class Gpu:
     waits: list[Work] = field(default_factory=list)
     seq: Counter[str] = field(default_factory=Counter)
     stack: list[HostRow] = field(default_factory=list)
+    done: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         """Seed the noise of this rank."""
@@ -179,9 +180,7 @@ class Gpu:
         yield from self._place(work, [self.last[COMPUTE]] if "DtoH" in name else [])
         work.end = work.start + self.jitter(ns)
 
-    def communicate(
-        self, key: tuple[object, ...], size: int, transfer: int, work: Work
-    ) -> Generator[None, None, None]:
+    def communicate(self, key: tuple[object, ...], size: int, transfer: int, work: Work) -> Generator[None, None, None]:
         """Enqueue one rank's part of the collective `key` behind what the compute stream has so far."""
         deps = [*self.waits]
         if COMPUTE in self.last:

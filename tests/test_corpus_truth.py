@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import oracle
 import pytest
 from conftest import shared_dir
-from tracekit.parsers import parse
 
 import tracekit as tk
 from tracekit.errors import ForeignFormat, UnusableInput
 from tracekit.model import CPU_DEVICE
+from tracekit.parsers import parse
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 RowKey = tuple[str, str, str]
 """(strategy, purpose, phase); "" stands for none."""
+UNKNOWN: RowKey = ("unknown", "", "")
 COMPUTE, FUSED, COPY = 0, 1, 2
 _FIRST_COMM = 3
 
@@ -31,6 +32,14 @@ class Exposed:
     exposed: int = 0
     alone: int = 0
     attributed: int = 0
+
+    def add(self, other: Exposed) -> None:
+        """Count the times of another, disjoint window as well."""
+        self.total += other.total
+        self.hidden += other.hidden
+        self.exposed += other.exposed
+        self.alone += other.alone
+        self.attributed += other.attributed
 
 
 @dataclass(slots=True)
@@ -46,6 +55,15 @@ class Account:
     idle: int = 0
     rows: dict[RowKey, Exposed] = field(default_factory=lambda: defaultdict(Exposed))
     strategies: dict[str, Exposed] = field(default_factory=lambda: defaultdict(Exposed))
+
+    def add(self, other: Account) -> None:
+        """Count the time of another, disjoint window as well."""
+        for name in ("window", "compute_only", "overlapped", "exposed_comm", "fused", "copy", "idle"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        for key, row in other.rows.items():
+            self.rows[key].add(row)
+        for strategy, row in other.strategies.items():
+            self.strategies[strategy].add(row)
 
     @property
     def busy(self) -> int:
@@ -69,16 +87,9 @@ def account(
     """
     ts, end = acts.ts[rows], acts.ts[rows] + acts.dur[rows]
     kind = acts.kind[rows]
-    keys, code = _comm_keys(acts, rows, kind, key_of_call)
-    sets = [
-        (ts[m], end[m])
-        for m in (
-            kind == Kind.COMPUTE,
-            kind == Kind.FUSED,
-            (kind == Kind.COPY) | (kind == Kind.SET),
-            *(code == i for i in range(len(keys))),
-        )
-    ]
+    keys, parts = _comm_parts(acts, rows, kind, key_of_call)
+    others = (kind == Kind.COMPUTE, kind == Kind.FUSED, (kind == Kind.COPY) | (kind == Kind.SET))
+    sets = [(ts[m], end[m]) for m in (*map(np.flatnonzero, others), *parts)]
     states = time_by_state(sets, edges)
     accounts = [Account(int(b - a)) for a, b in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True)]
     for window, state, ns in zip(states.window.tolist(), states.state.tolist(), states.ns.tolist(), strict=True):
@@ -87,19 +98,20 @@ def account(
     return accounts
 
 
-def _comm_keys(
+def _comm_parts(
     acts: Activities, rows: NDArray[np.intp], kind: NDArray[np.int8], key_of_call: list[RowKey]
-) -> tuple[list[RowKey], NDArray[np.int64]]:
-    """Distinct keys in order, and the key number of each activity (-1 = not communication)."""
-    is_comm = kind == Kind.COMM
-    call = acts.call[rows[is_comm]]
-    wanted = {key_of_call[c] if c >= 0 else ("unknown", "", "") for c in np.unique(call).tolist()}
-    keys = sorted(wanted)
+) -> tuple[list[RowKey], list[NDArray[np.intp]]]:
+    """Distinct keys in order, and the positions in `rows` of the communication of each."""
+    comm = np.flatnonzero(kind == Kind.COMM)
+    call = acts.call[rows[comm]]
+    present = np.unique(call)
+    key_of = [key_of_call[c] if c >= 0 else UNKNOWN for c in present.tolist()]
+    keys = sorted(set(key_of))
     number = {k: i for i, k in enumerate(keys)}
-    table = np.array([*(number.get(k, -1) for k in key_of_call), number.get(("unknown", "", ""), -1)], np.int64)
-    code = np.full(len(rows), -1, np.int64)
-    code[is_comm] = table[call]
-    return keys, code
+    code = np.array([number[k] for k in key_of], np.int64)[np.searchsorted(present, call)]
+    order = np.argsort(code, kind="stable")
+    cuts = np.searchsorted(code[order], np.arange(1, len(keys)))
+    return keys, np.split(comm[order], cuts) if keys else []
 
 
 def _book(a: Account, ns: int, members: set[int], active: list[RowKey]) -> None:

@@ -8,16 +8,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from tracekit.analysis.accounting import Account, RowKey, account, row_key
+from tracekit.analysis.accounting import Account, Exposed, RowKey, account, row_key
 from tracekit.analysis.detail import activity_table, call_table, group_key
 from tracekit.analysis.findings import rank_findings
 from tracekit.analysis.sites import call_sites
-from tracekit.analysis.steps import Window, membership, windows
+from tracekit.analysis.steps import Window, distinct_markers, launched_in, windows
+from tracekit.model import CPU_DEVICE, NO_TIME
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from tracekit.model import LabelledRank
+    from tracekit.model import LabelledRank, Marker
 
 Row = dict[str, Any]
 
@@ -44,50 +45,95 @@ class RankTables:
 
 def analyze_rank(labelled: LabelledRank, *, origin_ns: int) -> RankTables:
     """All tables of one rank; pure, exact in int ns, independent of the order of its events."""
-    acts, calls = labelled.activities, labelled.calls
-    keys = [row_key(c.label) for c in calls]
-    member = membership(acts, labelled.markers)
+    acts = labelled.activities
+    markers, renumbered = distinct_markers(labelled.markers)
+    member = launched_in(acts.launch_ts, markers)
+    calls = _Calls(labelled, markers)
     step_of_row = np.full(len(acts), -1, np.int64)
     out = RankTables(pa.table({}), pa.table({}))
     for device in np.unique(acts.device).tolist():
         rows = np.flatnonzero(acts.device == device)
-        found, at = windows(acts, rows, labelled.markers, member)
+        found, at = windows(acts, rows, markers, member)
         numbers = np.array([*(w.step for w in found), -1], np.int64)
         step_of_row[rows] = numbers[at]
-        edges = np.array([found[0].start, *(w.end for w in found)], np.int64)
-        accounts = account(acts, rows, keys, edges)
-        counts = _counts(labelled, rows, at, keys, len(found))
-        for window, one, count in zip(found, accounts, counts, strict=True):
-            _step_rows(out, labelled.rank, device, window, one, count, origin_ns)
-        out.totals.append(_total(labelled, rows, device, keys))
+        low, high = int(acts.ts[rows].min()), int((acts.ts[rows] + acts.dur[rows]).max())
+        edges = np.array([low, found[0].start, *(w.end for w in found), high], np.int64)
+        accounts = account(acts, rows, calls.keys, edges)
+        counts = calls.count(device, rows, at, found)
+        for window, one, count in zip(found, accounts[1:-1], counts, strict=True):
+            _step_rows(out, labelled.rank, device, window, one, count, origin_ns, calls.untimed_on(device))
+        out.totals.append(_total(labelled.rank, device, accounts, calls))
     out.activities = activity_table(labelled, step_of_row, origin_ns)
-    out.collectives = call_table(labelled, _steps_of_calls(labelled, step_of_row), origin_ns)
+    out.collectives = call_table(labelled, calls.step, origin_ns)
     out.groups = _groups(labelled)
     out.coverage = _coverage(labelled)
     out.sites = call_sites(labelled)
-    out.findings = rank_findings(labelled, out.totals, out.steps)
+    out.findings = rank_findings(labelled, out.totals, out.steps, step_of_row, renumbered)
     return out
 
 
-def _counts(
-    labelled: LabelledRank, rows: NDArray[np.intp], at: NDArray[np.int64], keys: list[RowKey], n: int
-) -> list[dict[RowKey, int]]:
-    """Calls by key in each window; a call counts where its first activity belongs, coalesced ones with their owner."""
-    window_of: dict[int, int] = {}
-    calls = labelled.activities.call[rows]
-    for call, window in zip(calls.tolist(), at.tolist(), strict=True):
-        if call >= 0:
-            window_of.setdefault(call, window)
-    out: list[dict[RowKey, int]] = [{} for _ in range(n)]
-    for position, call in enumerate(labelled.calls):
-        window = window_of.get(position if call.coalesced_into is None else call.coalesced_into, -1)
-        if window >= 0:
-            out[window][keys[position]] = out[window].get(keys[position], 0) + 1
-    return out
+class _Calls:
+    """Where the calls of a rank count: `keys` of their labels, `device` (None = unknown) and `step` of each.
+
+    A call belongs to the step of its first activity (a coalesced one to that of its group's owner). A call that
+    left no activity belongs to the step its host call lies in, on the rank's device when there is but one.
+    """
+
+    def __init__(self, labelled: LabelledRank, markers: list[Marker]) -> None:
+        calls = labelled.calls
+        self._call_of_row = labelled.activities.call
+        self.keys: list[RowKey] = [row_key(c.label) for c in calls]
+        self._owner = [i if c.coalesced_into is None else c.coalesced_into for i, c in enumerate(calls)]
+        timed = np.zeros(len(calls) + 1, np.bool_)
+        timed[self._call_of_row] = True
+        self._timed = [bool(timed[owner]) for owner in self._owner]
+        devices = np.unique(labelled.activities.device).tolist()
+        only = devices[0] if len(devices) == 1 else None
+        self.device = [
+            only if only is not None else calls[owner].device if c.device is None else c.device
+            for c, owner in zip(calls, self._owner, strict=True)
+        ]
+        host = [NO_TIME if c.call_ts is None else c.call_ts for c in calls]
+        self._marker = launched_in(np.array(host, np.int64), markers)
+        self.step: list[int | None] = [None] * len(calls)
+
+    def untimed_on(self, device: int) -> bool:
+        """True for the host of a trace that holds calls, but no time of any (a device shows its own work)."""
+        return device == CPU_DEVICE and bool(self._timed) and not any(self._timed)
+
+    def count(
+        self, device: int, rows: NDArray[np.intp], at: NDArray[np.int64], found: list[Window]
+    ) -> list[dict[RowKey, int]]:
+        """Calls by key in each window of a device; notes the step of each call."""
+        tied = np.flatnonzero(self._call_of_row[rows] >= 0)
+        call, first = np.unique(self._call_of_row[rows[tied]], return_index=True)
+        window_of = dict(zip(call.tolist(), at[tied[first]].tolist(), strict=True))
+        by_marker = {w.marker: i for i, w in enumerate(found)}
+        out: list[dict[RowKey, int]] = [{} for _ in found]
+        for position, owner in enumerate(self._owner):
+            if self._timed[position]:
+                window = window_of.get(owner, -1)
+            elif self.device[position] == device:
+                window = 0 if found[0].marker < 0 else by_marker.get(int(self._marker[position]), -1)
+            else:
+                continue
+            if window >= 0:
+                key = self.keys[position]
+                out[window][key] = out[window].get(key, 0) + 1
+                if self.step[position] is None:
+                    self.step[position] = found[window].step
+        return out
 
 
 def _step_rows(
-    out: RankTables, rank: int | None, device: int, window: Window, a: Account, count: dict[RowKey, int], origin: int
+    out: RankTables,
+    rank: int | None,
+    device: int,
+    window: Window,
+    a: Account,
+    count: dict[RowKey, int],
+    origin: int,
+    untimed: bool,
 ) -> None:
     head = {"rank": rank, "device": device, "step": window.step}
     out.steps.append(
@@ -98,15 +144,19 @@ def _step_rows(
     )  # fmt: skip
     out.breakdown.append(head | _split(a))
     for key in sorted(set(a.rows) | set(count)):
-        e = a.rows[key]
         strategy, purpose, phase = key
-        out.exposure.append(
-            head | {
-                "strategy": strategy, "purpose": purpose or None, "phase": phase or None,
-                "count": count.get(key, 0), "total_ns": e.total, "hidden_ns": e.hidden,
-                "exposed_ns": e.exposed, "exposed_alone_ns": e.alone, "attributed_ns": e.attributed,
-            }
-        )  # fmt: skip
+        names = {"strategy": strategy, "purpose": purpose or None, "phase": phase or None}
+        out.exposure.append(head | names | _exposed(count.get(key, 0), a.rows[key], untimed))
+
+
+def _exposed(count: int, e: Exposed, untimed: bool) -> Row:
+    """Columns of `exposure` and `by_strategy`; times are null when no call of the rank has any."""
+    return {
+        "count": count,
+        "total_ns": None if untimed else e.total, "hidden_ns": None if untimed else e.hidden,
+        "exposed_ns": None if untimed else e.exposed, "exposed_alone_ns": None if untimed else e.alone,
+        "attributed_ns": None if untimed else e.attributed,
+    }  # fmt: skip
 
 
 def _split(a: Account) -> Row:
@@ -116,44 +166,27 @@ def _split(a: Account) -> Row:
     }  # fmt: skip
 
 
-def _total(labelled: LabelledRank, rows: NDArray[np.intp], device: int, keys: list[RowKey]) -> Row:
-    acts = labelled.activities
-    start, end = int(acts.ts[rows].min()), int((acts.ts[rows] + acts.dur[rows]).max())
-    a = account(acts, rows, keys, np.array([start, end], np.int64))[0]
+def _total(rank: int | None, device: int, accounts: list[Account], calls: _Calls) -> Row:
+    """The whole file: the windows of all steps, and what lies before and after them."""
+    a = Account()
+    for one in accounts:
+        a.add(one)
+    on_device = [calls.keys[i][0] for i, d in enumerate(calls.device) if d == device]
+    untimed = calls.untimed_on(device)
     comm = a.overlapped + a.exposed_comm
-    reason = None if comm else "no-comm"
-    on_device = [i for i, c in enumerate(labelled.calls) if c.device == device]
-    by_strategy: dict[str, Row] = {}
-    for strategy in sorted(set(a.strategies) | {keys[i][0] for i in on_device}):
-        e = a.strategies[strategy]
-        by_strategy[strategy] = {
-            "count": sum(keys[i][0] == strategy for i in on_device),
-            "total_ns": e.total, "exposed_ns": e.exposed, "exposed_alone_ns": e.alone,
-            "attributed_ns": e.attributed, "hidden_ns": e.hidden, "wait_ns": None, "transfer_ns": None,
-        }  # fmt: skip
+    by_strategy: dict[str, Row] = {
+        strategy: _exposed(on_device.count(strategy), a.strategies[strategy], untimed)
+        | {"wait_ns": None, "transfer_ns": None}
+        for strategy in sorted(set(a.strategies) | set(on_device))
+    }
     return {
-        "rank": labelled.rank, "device": device, "window_ns": a.window, "busy_ns": a.busy,
-        "compute_ns": a.compute_only + a.overlapped, "comm_ns": comm, "hidden_ns": a.overlapped,
-        "exposed_ns": a.exposed_comm, "overlap_ratio": a.overlapped / comm if comm else None,
+        "rank": rank, "device": device, "window_ns": a.window, "busy_ns": a.busy,
+        "compute_ns": a.compute_only + a.overlapped, "comm_ns": None if untimed else comm,
+        "hidden_ns": None if untimed else a.overlapped, "exposed_ns": None if untimed else a.exposed_comm,
+        "overlap_ratio": a.overlapped / comm if comm else None,
         "copy_ns": a.copy, "fused_ns": a.fused, "idle_ns": a.idle, "collectives": len(on_device),
-        "reason": reason, "by_strategy": by_strategy,
+        "reason": "comm-not-timed" if untimed else None if comm else "no-comm", "by_strategy": by_strategy,
     }  # fmt: skip
-
-
-def _steps_of_calls(labelled: LabelledRank, step_of_row: NDArray[np.int64]) -> list[int | None]:
-    """Step of each call: that of its activities, else the marker that holds its host call."""
-    first: dict[int, int] = {}
-    for call, step in zip(labelled.activities.call.tolist(), step_of_row.tolist(), strict=True):
-        if call >= 0 and step >= 0:
-            first.setdefault(call, step)
-    out: list[int | None] = []
-    for position, call in enumerate(labelled.calls):
-        step = first.get(position if call.coalesced_into is None else call.coalesced_into)
-        if step is None and call.call_ts is not None:
-            at = call.call_ts
-            step = next((m.step for m in labelled.markers if m.start <= at < m.end), None)
-        out.append(step)
-    return out
 
 
 def _groups(labelled: LabelledRank) -> list[Row]:

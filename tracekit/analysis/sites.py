@@ -6,9 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tracekit.analysis.accounting import account
+from tracekit.analysis.intervals import covered, union
+from tracekit.model import Kind
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from tracekit.model import Call, LabelledRank
 
 KEEP = 20
@@ -21,31 +24,42 @@ def _site(call: Call, markers: set[str]) -> tuple[str, str, str, str, str]:
 
 
 def call_sites(labelled: LabelledRank) -> list[dict[str, Any]]:
-    """The call sites with most exposed time, largest first; exposed and total are unions over all devices."""
+    """The call sites with most exposed time, largest first; sums over devices of unions. None without timed calls."""
     acts, calls = labelled.activities, labelled.calls
-    if not len(acts) or not calls:
+    if not (acts.call >= 0).any():
         return []
     markers = {m.name for m in labelled.markers}
     sites = [_site(c, markers) for c in calls]
-    number = {s: i for i, s in enumerate(sorted(set(sites)))}
-    keys = [(f"{number[s]:09d}", "", "") for s in sites]
-    exposed: dict[int, list[int]] = {}
+    names = sorted(set(sites))
+    number = {s: i for i, s in enumerate(names)}
+    site_of_call = np.array([number[s] for s in sites], np.int64)
+    counts = np.bincount(site_of_call, minlength=len(names)).tolist()
+    times = np.zeros((len(names), 2), np.int64)
     for device in np.unique(acts.device).tolist():
-        rows = np.flatnonzero(acts.device == device)
-        edges = np.array([acts.ts[rows].min(), (acts.ts[rows] + acts.dur[rows]).max()], np.int64)
-        for key, e in account(acts, rows, keys, edges)[0].strategies.items():
-            if key.isdigit():
-                sums = exposed.setdefault(int(key), [0, 0])
-                sums[0] += e.exposed
-                sums[1] += e.total
-    names = sorted(number, key=number.__getitem__)
-    counts = np.bincount([number[s] for s in sites], minlength=len(names)).tolist()
+        _add_times(times, labelled, np.flatnonzero(acts.device == device), site_of_call)
     out = [
         {
             "strategy": s[0], "op": s[1], "group": s[2] or None, "group_size": int(s[3]) if s[3] else None,
-            "site": s[4] or None, "count": counts[i], "exposed_ns": exposed.get(i, [0, 0])[0],
-            "total_ns": exposed.get(i, [0, 0])[1],
+            "site": s[4] or None, "count": counts[i], "exposed_ns": int(times[i, 0]), "total_ns": int(times[i, 1]),
         }
         for i, s in enumerate(names)
     ]  # fmt: skip
     return sorted(out, key=lambda r: (-r["exposed_ns"], -r["total_ns"], r["strategy"], r["op"], r["site"] or ""))[:KEEP]
+
+
+def _add_times(
+    times: NDArray[np.int64], labelled: LabelledRank, rows: NDArray[np.intp], site_of_call: NDArray[np.int64]
+) -> None:
+    """Add (exposed, total) of each site on one device: the length of its union, less what compute covers of it."""
+    acts = labelled.activities
+    compute = rows[acts.kind[rows] == Kind.COMPUTE]
+    over = union(acts.ts[compute], acts.ts[compute] + acts.dur[compute])
+    comm = rows[(acts.kind[rows] == Kind.COMM) & (acts.call[rows] >= 0)]
+    code = site_of_call[acts.call[comm]]
+    order = np.argsort(code, kind="stable")
+    found, first = np.unique(code[order], return_index=True)
+    for site, mine in zip(found.tolist(), np.split(comm[order], first[1:]) if len(found) else [], strict=True):
+        start, end = union(acts.ts[mine], acts.ts[mine] + acts.dur[mine])
+        total = int((end - start).sum())
+        hidden = int((covered(over, end) - covered(over, start)).sum())
+        times[site] += (total - hidden, total)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,7 +19,10 @@ WHOLE = "whole-window"
 
 @dataclass(slots=True)
 class Window:
-    """One step on one device: [start, end) ns; `complete` is False when the file may cut it."""
+    """One step on one device: [start, end) ns; `complete` is False when the file may cut it.
+
+    marker: position of its marker, -1 for the whole recording.
+    """
 
     step: int
     name: str
@@ -28,20 +31,44 @@ class Window:
     found_by: str
     complete: bool
     phase: str | None = None
+    marker: int = -1
 
 
-def membership(acts: Activities, found: list[Marker]) -> NDArray[np.int64]:
-    """Position of the marker that launched each activity, -1 = none.
+def distinct_markers(markers: list[Marker]) -> tuple[list[Marker], int]:
+    """Markers in order of time, each with a start, an end and a number of its own; and how many were renumbered.
 
-    A launch between two markers belongs to no step; so does, for now, an activity whose launch is not
-    in the file (`windows` gives it to the window its device time falls in).
+    A marker inside another (nested scopes, the same step told twice) marks no step of its own and goes. Of two
+    that overlap in part (pipelined steps) both stay. A number that comes again, as after a restart of the
+    count, is replaced by the next free one, so that a step number names one step.
+    """
+    kept: list[Marker] = []
+    for marker in sorted(markers, key=lambda m: (m.start, -m.end, m.step, m.name)):
+        if not kept or marker.end > kept[-1].end:
+            kept.append(marker)
+    free = max((m.step for m in kept), default=0) + 1
+    seen: set[int] = set()
+    renumbered = 0
+    for i, marker in enumerate(kept):
+        if marker.step in seen:
+            kept[i] = replace(marker, step=free)
+            free, renumbered = free + 1, renumbered + 1
+        seen.add(kept[i].step)
+    return kept, renumbered
+
+
+def launched_in(times: NDArray[np.int64], found: list[Marker]) -> NDArray[np.int64]:
+    """Position of the marker (of `distinct_markers`) that a host time lies in, -1 = none; all 0 without markers.
+
+    Where two markers overlap, the later one has it. A launch between two markers belongs to no step; so does,
+    for now, an activity whose launch is not in the file (`windows` gives it to the window its device time
+    falls in).
     """
     if not found:
-        return np.zeros(len(acts), np.int64)
+        return np.zeros(len(times), np.int64)
     start = np.array([m.start for m in found], np.int64)
     end = np.array([m.end for m in found], np.int64)
-    at = np.searchsorted(start, acts.launch_ts, "right") - 1
-    inside = (acts.launch_ts != NO_TIME) & (at >= 0) & (acts.launch_ts < end[np.maximum(at, 0)])
+    at = np.searchsorted(start, times, "right") - 1
+    inside = (times != NO_TIME) & (at >= 0) & (times < end[np.maximum(at, 0)])
     return np.where(inside, at, -1)
 
 
@@ -50,52 +77,33 @@ def windows(
 ) -> tuple[list[Window], NDArray[np.int64]]:
     """Windows of one device and the window position of each of its rows (-1 = outside every step).
 
-    A step's window runs from its first activity to the first activity of the next step; the last one to
-    its own end. Steps without an activity on the device have no window.
+    A step's window runs from its first activity to the first activity of the next step; the last one to its own
+    end. So windows follow one another without gap or overlap: where a step began on the device before the step
+    ahead of it did, the one ahead gets a window without length. Steps without an activity have no window.
     """
     ts, end = acts.ts[rows], acts.ts[rows] + acts.dur[rows]
-    if not found:
+    own = member[rows]
+    lost = acts.launch_ts[rows] == NO_TIME
+    if found and not (own >= 0).any() and lost.any():  # launches not recorded: by device time alone
+        start = np.array([m.start for m in found], np.int64)
+        own = np.where(lost, np.searchsorted(start, ts, "right") - 1, -1)
+    present = np.unique(own[own >= 0]).tolist()
+    if not found or not present:
         whole = Window(0, "window", int(ts.min()), int(end.max()), WHOLE, complete=True)
         return [whole], np.zeros(len(rows), np.int64)
-    own = member[rows]
-    present = np.unique(own[own >= 0]).tolist()
-    if not present:  # markers, but nothing that they launched (launches not recorded): by device time
-        return _by_marker_time(ts, end, found)
-    starts = [int(ts[own == p].min()) for p in present]
-    starts = np.maximum.accumulate(np.array(starts, np.int64)).tolist()
-    last_end = max(int(end[own == present[-1]].max()), starts[-1])
-    edges = np.array([*starts, last_end], np.int64)
+    starts = np.array([ts[own == p].min() for p in present], np.int64)
+    starts = np.minimum.accumulate(starts[::-1])[::-1]
+    edges = np.append(starts, max(end[own == present[-1]].max(), starts[-1]))
     position = np.full(len(found) + 1, -1, np.int64)
     position[present] = np.arange(len(present))
     at = position[own]
-    lost = acts.launch_ts[rows] == NO_TIME
     by_time = np.searchsorted(edges, ts, "right") - 1
     inside = (by_time >= 0) & (by_time < len(present))
-    at = np.where(lost & inside, by_time, at)
-    return _windows(found, present, edges), at
+    at = np.where(lost & (own < 0) & inside, by_time, at)
+    return [_window(found, p, int(a), int(b)) for p, a, b in zip(present, edges[:-1], edges[1:], strict=True)], at
 
 
-def _windows(found: list[Marker], present: list[int], edges: NDArray[np.int64]) -> list[Window]:
-    return [
-        Window(
-            found[p].step, found[p].name, int(edges[i]), int(edges[i + 1]), found[p].found_by,
-            complete=0 < p < len(found) - 1, phase=found[p].phase,
-        )
-        for i, p in enumerate(present)
-    ]  # fmt: skip
-
-
-def _by_marker_time(
-    ts: NDArray[np.int64], end: NDArray[np.int64], found: list[Marker]
-) -> tuple[list[Window], NDArray[np.int64]]:
-    starts = np.array([m.start for m in found], np.int64)
-    at = np.searchsorted(starts, ts, "right") - 1
-    present = np.unique(at[at >= 0]).tolist()
-    if not present:
-        whole = Window(0, "window", int(ts.min()), int(end.max()), WHOLE, complete=True)
-        return [whole], np.zeros(len(ts), np.int64)
-    firsts = [int(ts[at == p].min()) for p in present]
-    edges = np.array([*firsts, max(int(end[at == present[-1]].max()), firsts[-1])], np.int64)
-    position = np.full(len(found) + 1, -1, np.int64)
-    position[present] = np.arange(len(present))
-    return _windows(found, present, edges), position[at]
+def _window(found: list[Marker], position: int, start: int, end: int) -> Window:
+    m = found[position]
+    complete = 0 < position < len(found) - 1
+    return Window(m.step, m.name, start, end, m.found_by, complete, m.phase, position)

@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-def from_numpy(values: NDArray[Any], type_: pa.DataType, missing: NDArray[np.bool_] | None = None) -> pa.Array:
+def from_numpy(values: NDArray[Any], type_: pa.DataType, missing: NDArray[np.bool_] | None = None) -> pa.Array[Any]:
     """Arrow array over the numpy buffer; `missing` marks nulls. (pa.array would import pandas.)"""
     plain = np.ascontiguousarray(values, dtype=np.dtype(_NUMPY[str(type_)]))
     bitmap, nulls = _bitmap(missing)
-    return pa.Array.from_buffers(type_, len(plain), [bitmap, pa.py_buffer(plain)], nulls)
+    return pa.Array.from_buffers(type_, len(plain), [bitmap, pa.py_buffer(plain.data)], nulls)
 
 
 def _bitmap(missing: NDArray[np.bool_] | None) -> tuple[pa.Buffer | None, int]:
@@ -36,7 +36,7 @@ _NUMPY = {
 }  # fmt: skip
 
 
-def from_text(values: Sequence[str | None]) -> pa.Array:
+def from_text(values: Sequence[str | None]) -> pa.Array[Any]:
     """String array from Python strings."""
     data = [(v or "").encode("utf-8", "replace") for v in values]
     offsets = np.zeros(len(data) + 1, np.int32)
@@ -44,11 +44,11 @@ def from_text(values: Sequence[str | None]) -> pa.Array:
     missing = np.array([v is None for v in values], np.bool_)
     bitmap, nulls = _bitmap(missing)
     return pa.Array.from_buffers(
-        pa.string(), len(data), [bitmap, pa.py_buffer(offsets), pa.py_buffer(b"".join(data))], nulls
+        pa.string(), len(data), [bitmap, pa.py_buffer(offsets.data), pa.py_buffer(b"".join(data))], nulls
     )
 
 
-def from_list(values: Sequence[Any], type_: pa.DataType) -> pa.Array:
+def from_list(values: Sequence[Any], type_: pa.DataType) -> pa.Array[Any]:
     """Arrow array from Python numbers, booleans or strings, None = null."""
     if pa.types.is_string(type_):
         return from_text(values)
@@ -62,7 +62,7 @@ def from_list(values: Sequence[Any], type_: pa.DataType) -> pa.Array:
     return from_numpy(plain, type_, missing)
 
 
-def encoded(codes: NDArray[np.int32], names: Sequence[str], missing: NDArray[np.bool_] | None = None) -> pa.Array:
+def encoded(codes: NDArray[np.int32], names: Sequence[str], missing: NDArray[np.bool_] | None = None) -> pa.Array[Any]:
     """Dictionary array of the names in use (codes are renumbered, so unused names are not stored)."""
     used, dense = np.unique(codes if missing is None else codes[~missing], return_inverse=True)
     full = np.zeros(len(codes), np.int32)
@@ -71,13 +71,13 @@ def encoded(codes: NDArray[np.int32], names: Sequence[str], missing: NDArray[np.
     return pa.DictionaryArray.from_arrays(from_numpy(full, pa.int32(), missing), words)
 
 
-def _strings(values: Sequence[str | None]) -> pa.Array:
+def _strings(values: Sequence[str | None]) -> pa.Array[Any]:
     number: dict[str, int] = {}
     codes = [None if v is None else number.setdefault(v, len(number)) for v in values]
     return pa.DictionaryArray.from_arrays(from_list(codes, pa.int32()), from_text(list(number)))
 
 
-def build(table: str, columns: Mapping[str, Sequence[Any] | pa.Array]) -> pa.Table:
+def build(table: str, columns: Mapping[str, Sequence[Any] | pa.Array[Any]]) -> pa.Table:
     """Published table from plain lists (or ready Arrow arrays), in schema order."""
     schema = arrow_schema(table)
     arrays = []
@@ -98,8 +98,7 @@ def from_rows(table: str, rows: Iterable[Mapping[str, Any]]) -> pa.Table:
     return build(table, {c.name: [r.get(c.name) for r in rows] for c in TABLES[table].columns})
 
 
-def constant(value: int | None, n: int, type_: pa.DataType) -> pa.Array:
+def constant(value: int | None, n: int, type_: pa.DataType) -> pa.Array[Any]:
     """n times the same integer, or n nulls."""
-    if value is None:
-        return pa.nulls(n, type_)
-    return from_numpy(np.full(n, value, np.int64), type_)
+    missing = np.ones(n, np.bool_) if value is None else None
+    return from_numpy(np.full(n, value or 0, np.int64), type_, missing)

@@ -55,8 +55,10 @@ def clean(text: object) -> str:
     return _CONTROL.sub("?", str(text))
 
 
-def ms(ns: float) -> str:
-    """ns → ms with a precision that suits its size."""
+def ms(ns: float | None) -> str:
+    """ns → ms with a precision that suits its size; "–" when unknown."""
+    if ns is None:
+        return "–"
     value = ns / 1e6
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.1f}" if abs(value) >= 10 else f"{value:.3f}"
 
@@ -119,6 +121,8 @@ def _verdict(run: RunTables, windows: Sequence[Row]) -> str:
     totals = run.tables["totals"]
     if not totals:
         return "No device activity: nothing to account for. See the findings below."
+    if all(t["comm_ns"] is None for t in totals):
+        return "No communication call has a time in this file, so no exposed share is given. See the findings below."
     if not any(t["comm_ns"] for t in totals):
         return "No communication was recognised, so no exposed share is given. See the findings below."
     shares = [100 * w["exposed_comm_ns"] / w["window_ns"] for w in windows if w["window_ns"]]
@@ -130,22 +134,22 @@ def _verdict(run: RunTables, windows: Sequence[Row]) -> str:
     text = f"{share:.1f} % of {unit} is communication that nothing hid: {ms(exposed)} of {ms(length)} ms{spread}."
     top = _by_strategy(run)
     if top and exposed:
-        name, row = max(top.items(), key=lambda kv: kv[1]["attributed_ns"])
-        whole = sum(r["attributed_ns"] for r in top.values())
+        name, row = max(top.items(), key=lambda kv: kv[1]["attributed_ns"] or 0)
+        whole = sum(r["attributed_ns"] or 0 for r in top.values())
         amount = percent(row["attributed_ns"], whole)
         text += f" {amount} of it has no label." if name == "unknown" else f" Most of it is {name} ({amount})."
     return text
 
 
 def _by_strategy(run: RunTables) -> dict[str, Row]:
-    """Sums over ranks and devices of the whole-file numbers, by strategy."""
+    """Sums over ranks and devices of the whole-file numbers, by strategy; None where no rank knows one."""
     out: dict[str, Row] = {}
     for total in run.tables["totals"]:
         for name, row in total["by_strategy"].items():
-            sums = out.setdefault(name, dict.fromkeys(row, 0))
+            sums = out.setdefault(name, dict.fromkeys(row))
             for key, value in row.items():
                 if value is not None:
-                    sums[key] += value
+                    sums[key] = (sums[key] or 0) + value
     return out
 
 
@@ -154,8 +158,8 @@ def _rank_name(row: Row, many_devices: bool) -> str:
     return f"{rank}/{row['device']}" if many_devices and row["device"] != CPU_DEVICE else rank
 
 
-_PARTS: tuple[tuple[str, Callable[[Row], int]], ...] = (
-    ("compute only", lambda t: t["compute_ns"] - t["hidden_ns"]),
+_PARTS: tuple[tuple[str, Callable[[Row], int | None]], ...] = (
+    ("compute only", lambda t: t["compute_ns"] - (t["hidden_ns"] or 0)),
     ("overlapped", lambda t: t["hidden_ns"]),
     ("exposed comm", lambda t: t["exposed_ns"]),
     ("fused", lambda t: t["fused_ns"]),
@@ -170,7 +174,8 @@ def _breakdown(run: RunTables, all_ranks: bool) -> Grid:
     many = len({t["device"] for t in totals}) > 1
     if len(totals) > COLLAPSE_ABOVE and not all_ranks:
         for name, pick in (("min", min), ("median", statistics.median), ("max", max)):
-            cells = [ms(pick([f(t) for t in totals])) for _, f in _PARTS]
+            known = [[v for v in map(f, totals) if v is not None] for _, f in _PARTS]
+            cells = [ms(pick(values) if values else None) for values in known]
             ratios = [t["overlap_ratio"] for t in totals if t["overlap_ratio"] is not None]
             grid.rows.append(
                 (
@@ -195,11 +200,18 @@ def _strategies(run: RunTables) -> Grid:
         f"communication by strategy (ms, {'mean of a rank' if ranks > 1 else 'this rank'}, whole recording)",
         ("strategy", "calls", "total", "hidden", "exposed", "alone", "attributed", "share"),
     )
-    whole = sum(r["attributed_ns"] for r in found.values())
-    for name, row in sorted(found.items(), key=lambda kv: (-kv[1]["attributed_ns"], -kv[1]["total_ns"], kv[0])):
+    whole = sum(r["attributed_ns"] or 0 for r in found.values())
+    for name, row in sorted(
+        found.items(), key=lambda kv: (-(kv[1]["attributed_ns"] or 0), -(kv[1]["total_ns"] or 0), kv[0])
+    ):
         cells = (row["total_ns"], row["hidden_ns"], row["exposed_ns"], row["exposed_alone_ns"], row["attributed_ns"])
         grid.rows.append(
-            (name, f"{row['count']:,}", *(ms(c / ranks) for c in cells), percent(row["attributed_ns"], whole))
+            (
+                name,
+                f"{row['count']:,}",
+                *(ms(None if c is None else c / ranks) for c in cells),
+                percent(row["attributed_ns"] or 0, whole),
+            )
         )
     if ranks > 1 and grid.rows:
         grid.notes.append("calls are summed over ranks")
