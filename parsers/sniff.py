@@ -30,9 +30,10 @@ _RECORD = "record with torch.profiler and export_chrome_trace, or analyse the Ki
 KINETO = Format("kineto", "Kineto Chrome trace (torch.profiler)", readable=True, advice="")
 UNKNOWN = Format("unknown", "unknown content", advice=f"expected a Kineto JSON trace; {_RECORD}")
 EMPTY = Format("empty", "empty file", advice="the recording did not finish; record again")
+_NSYS = Format("nsys-rep", "Nsight Systems report", advice=f"its format is closed; {_RECORD}")
 
 _MAGIC: tuple[tuple[bytes, Format], ...] = (
-    (b"SQLite format 3\x00", Format("sqlite", "SQLite database (an Nsight Systems export, perhaps)")),
+    (b"SQLite format 3\x00", Format("sqlite", "SQLite database (an Nsight Systems or rocprof export)", advice=_RECORD)),
     (b"PAR1", Format("parquet", "Parquet table", advice="tracekit writes Parquet, it reads traces")),
     (b"PK\x03\x04", Format("zip", "zip archive", advice="unpack it and pass the trace files")),
     (b"\x28\xb5\x2f\xfd", Format("zstd", "zstd-compressed file", advice="decompress it (zstd -d) and pass the result")),
@@ -40,7 +41,8 @@ _MAGIC: tuple[tuple[bytes, Format], ...] = (
     (b"BZh", Format("bzip2", "bzip2-compressed file", advice="decompress it (bzip2 -d) and pass the result")),
     (b"\x7fELF", Format("elf", "program or library")),
     (b"\x89HDF", Format("hdf5", "HDF5 file")),
-    (b"NSYS", Format("nsys-rep", "Nsight Systems report", advice="binary; export it with `nsys export --type sqlite`")),
+    (b"NVIDIA Tegra Profiler Report", _NSYS),
+    (b"NSYS", _NSYS),
 )  # fmt: skip
 
 _PICKLE = re.compile(rb"\x80[\x02-\x05]")
@@ -52,51 +54,103 @@ def _has(*words: str) -> Callable[[str], bool]:
 
 
 def _matches(pattern: str) -> Callable[[str], bool]:
-    compiled = re.compile(pattern, re.DOTALL)
+    compiled = re.compile(pattern, re.DOTALL | re.MULTILINE)
     return lambda text: compiled.search(text) is not None
 
 
-def _any(*tests: Callable[[str], bool]) -> Callable[[str], bool]:
-    return lambda text: any(t(text) for t in tests)
-
+_EXPORT = "tracekit reads Kineto traces only"
+_ET = Format(
+    "execution-trace",
+    "PyTorch execution trace (ExecutionTraceObserver, Chakra host trace, ET+)",
+    advice=f"it has no timeline of its own; {_RECORD}",
+)
+_MSPROF = Format(
+    "msprof",
+    "Ascend/MindSpore profiler output (msprof, HCCL, step trace; JSON or CSV)",
+    advice=f"use msprof-analyze for it; {_EXPORT}",
+)
+_NCCL_PROFILER = Format(
+    "nccl-profiler", "NCCL profiler plugin dump", advice=f"it has no compute to hide behind; {_RECORD}"
+)
+_FLIGHT = "it says which calls were issued, not how long they took; pass the Kineto trace of the same run"
 
 _TEXT: tuple[tuple[Callable[[str], bool], Format], ...] = (
-    (_has('"rocprofiler-sdk-tool"'),
-     Format("rocprof", "rocprofiler-sdk JSON", advice=f"a different layout than Chrome JSON; {_RECORD}")),
-    (_has('"viztracer_metadata"'),
-     Format("viztracer", "VizTracer trace", advice=f"Python calls, no device work; {_RECORD}")),
-    (_matches(r'"schema"\s*:\s*"[\d.]+(?:-chakra[\d.]*)?"'),
-     Format("execution-trace", "PyTorch execution trace (ExecutionTraceObserver, Chakra host trace)",
-            advice=f"it has no timing of its own; {_RECORD}")),
-    (_matches(r'"nodes"\s*:\s*\[\s*\{.{0,4000}"(?:ctrl_deps|fw_parent|op_schema|parent)"'),
-     Format("execution-trace", "PyTorch execution trace (ExecutionTraceObserver, Chakra host trace)",
-            advice=f"it has no timing of its own; {_RECORD}")),
-    (_any(_has('"coll_perf"'), _has('"p2p_perf"')),
-     Format("nccl-inspector", "NCCL Inspector log (JSON Lines)")),
-    (_matches(r'"entries"\s*:\s*\[.{0,3000}"(?:collective_seq_id|profiling_name)"|"pg_status"\s*:.*"(?:version|pg_config)"'),
-     Format("flight-recorder", "PyTorch flight recorder dump (JSON)")),
-    (_matches(r'"(?:cat|type|name|event)"\s*:\s*"(?:GROUP_API|COLL_API|P2P_API|KERNEL_LAUNCH|CollApi|GroupApi|ProxyOp|ProxyStep|KernelLaunch|KernelCh|ncclProfile\w*)"'),
-     Format("nccl-profiler", "NCCL profiler plugin dump")),
-    (_matches(r"NCCL (?:INFO|WARN|TRACE) "),
-     Format("nccl-log", "NCCL_DEBUG log")),
-    (_has("NEGOTIATE_"),
-     Format("horovod", "Horovod timeline")),
-    (_matches(r'"(?:grads-reduce-scatter|params-all-gather|forward-compute|backward-compute)"'),
-     Format("straggler-timeline", "per-operation timeline of a pipeline job (StragglerAnalysis)")),
-    (_matches(r'"name"\s*:\s*"[FB]_\d+,\d+"'),
-     Format("pippy", "PiPPy pipeline schedule drawing")),
-    (_matches(r'hcom_|"HCCL"|Notify[_ ]Wait|"Iteration Time"|FP_BP Time|"AscendCL|Task Type'),
-     Format("msprof", "Ascend/MindSpore profiler timeline (msprof, HCCL)")),
-    (_matches(r'"attr"\s*:\s*\{|\bAIU\b|"dev_ts"|"TS1"'),
-     Format("aiu", "IBM AIU flex trace")),
-    (_matches(r'"BytePS|byteps|Communication.?\d|"COMPRESS"|"PUSH"\b|"PULL"\b'),
-     Format("byteps", "BytePS timeline")),
-    (_matches(r'"CPU functions"|"CUDA functions"'),
-     Format("legacy-profiler", "trace of the autograd profiler before Kineto (torch < 1.8)",
-            advice=f"its times are relative and it has no streams; {_RECORD}")),
-    (_has('"systemTraceEvents"'),
-     Format("memory-timeline", "Chrome trace of counters, no profiler activity")),
-)  # fmt: skip
+    (
+        _has('"rocprofiler-sdk-tool"'),
+        Format("rocprof", "rocprofiler-sdk JSON", advice=f"a different layout than Chrome JSON; {_RECORD}"),
+    ),
+    (
+        _matches(r'"viztracer_metadata"|"cat"\s*:\s*"fee"'),
+        Format("viztracer", "VizTracer trace", advice=f"Python calls, no device work; {_RECORD}"),
+    ),
+    (_matches(r'"schema"\s*:\s*"[\d.]+(?:-chakra[\d.]*)?"'), _ET),
+    (_matches(r'"nodes"\s*:\s*\[\s*\{.{0,4000}"(?:ctrl_deps|fw_parent|op_schema|parent)"'), _ET),
+    (
+        _matches(r'"(?:coll_perf|p2p_perf)"|"inspector_output_format_version"'),
+        Format("nccl-inspector", "NCCL Inspector log (JSON Lines)", advice=f"no compute in it; {_RECORD}"),
+    ),
+    (
+        _matches(
+            r'"entries"\s*:\s*\[.{0,3000}"(?:collective_seq_id|profiling_name)"|"pg_status"\s*:|"comm_lib_version"'
+        ),
+        Format("flight-recorder", "PyTorch flight recorder dump (JSON)", advice=_FLIGHT),
+    ),
+    (
+        _matches(
+            r'"(?:cat|type|name|event)"\s*:\s*"(?:GROUP_API|COLL_API|P2P_API|KERNEL_LAUNCH|CollApi|GroupApi|Proxy\w+|'
+            r'KernelLaunch|KernelCh|ProfilerLifecycle|ncclProfile\w*)"|"CommHash"|'
+            r'"cat"\s*:\s*"(?:GROUP|COLL|P2P|PROXY|NET|GPU)"'
+        ),
+        _NCCL_PROFILER,
+    ),
+    (
+        _matches(r"NCCL (?:INFO|WARN|TRACE) "),
+        Format("nccl-log", "NCCL_DEBUG log", advice=f"it has no durations; {_RECORD}"),
+    ),
+    (_has("NEGOTIATE_"), Format("horovod", "Horovod timeline", advice=f"tensor phases, no compute; {_RECORD}")),
+    (
+        _matches(r'"(?:grads-reduce-scatter|params-all-gather|(?:forward|backward)-(?:compute|send|recv))"'),
+        Format("straggler-timeline", "per-operation timeline of a pipeline job (StragglerAnalysis)", advice=_EXPORT),
+    ),
+    (
+        _matches(r'"name"\s*:\s*"[FB]_\d+,\d+"'),
+        Format("pippy", "PiPPy pipeline schedule drawing", advice=f"a plan, not a measurement; {_RECORD}"),
+    ),
+    (
+        _matches(
+            r'hcom_|"HCCL"|Notify[_ ]Wait|FP_BP Time|"AscendCL|"Ascend Hardware"|"Step Trace|"CANN"|'
+            r"^step_num,(?:communication_cost|start_point)|^computation_time,communication_alone_time|"
+            r"^(?:device_id|iteration_id|op_type|task_id),"
+        ),
+        _MSPROF,
+    ),
+    (
+        _matches(r'"attr"\s*:\s*\{[^{}]{0,400}"(?:TS1|Power)"|"TS1"\s*:'),
+        Format("aiu", "IBM AIU flex trace", advice=f"use aiu-trace-analyzer for it; {_EXPORT}"),
+    ),
+    (
+        _matches(r'"INITCOMMUNICATION"|"BytePS|byteps|"name"\s*:\s*"(?:PUSH|PULL|COPYD2H|COPYH2D|COMPRESS)"'),
+        Format("byteps", "BytePS timeline", advice=f"tensor phases, no compute; {_RECORD}"),
+    ),
+    (
+        _matches(r'"CPU functions"|"CUDA functions"'),
+        Format(
+            "legacy-profiler",
+            "trace of the autograd profiler before Kineto (torch < 1.8, or use_kineto off)",
+            advice=f"its times are relative and it has no streams; {_RECORD}",
+        ),
+    ),
+    (
+        _matches(r'"ph"\s*:\s*"C".{0,200}"(?:[Uu]sed|[Mm]em|bytes|Bytes|reserved|allocated)|"systemTraceEvents"'),
+        Format("memory-timeline", "memory timeline of counters", advice=f"it has no activities; {_RECORD}"),
+    ),
+    (
+        _matches(r'"segments"\s*:\s*\[.{0,400}"(?:total_size|segment_type)"|"device_traces"\s*:'),
+        Format("memory-snapshot", "PyTorch memory snapshot", advice=f"it has no timeline; {_RECORD}"),
+    ),
+)
+"""Tests in order; a file with Kineto's own categories passes only those of `_OVERRULES`."""
+_OVERRULES = frozenset({"legacy-profiler", "viztracer"})
 
 _KINETO_CATS = (
     r"cpu_op|user_annotation|gpu_user_annotation|kernel|gpu_mem(?:cpy|set)|cuda_(?:runtime|driver|sync)|"
@@ -118,7 +172,7 @@ def identify(path: Path) -> Format:
         head = b""
         while len(head) < HEAD and (more := source.read(HEAD - len(head))):
             head += more
-        found = _of_bytes(head, path)
+        found = _of_bytes(head)
     finally:
         source.close()
     if source.compression is None:
@@ -129,7 +183,7 @@ def identify(path: Path) -> Format:
     return Format(found.name, title, found.readable, found.advice, source.compression)
 
 
-def _of_bytes(head: bytes, path: Path) -> Format:
+def _of_bytes(head: bytes) -> Format:
     if not head.strip(b"\x00 \r\n\t"):
         return EMPTY
     for magic, found in _MAGIC:
@@ -139,56 +193,64 @@ def _of_bytes(head: bytes, path: Path) -> Format:
         return Format("tar", "tar archive", advice="unpack it (tar xf) and pass the trace files")
     if _PICKLE.match(head):
         if any(w in head for w in _FR_WORDS):
-            return Format("flight-recorder", "PyTorch flight recorder dump (pickle)")
+            return Format("flight-recorder", "PyTorch flight recorder dump (pickle)", advice=_FLIGHT)
         return Format("pickle", "Python pickle", advice="pickles can run code; tracekit does not open them")
-    binary = _binary(head, path)
+    binary = _binary(head)
     return binary or _of_text(head.decode("utf-8", "replace"))
 
 
-def _binary(head: bytes, path: Path) -> Format | None:
-    """Formats without a magic number: told by what their strings hold."""
+_XPLANE = (b"/host:", b"/device:", b"XLA Modules", b"XLA Ops")
+_CHAKRA = (b"schema", b"start_ts", b"is_cpu_op", b"comm_type", b"comm_size", b"num_cpu_ops", b"0.0.4")
+
+
+def _binary(head: bytes) -> Format | None:
+    """Formats without a magic number: told by what their strings hold, and by protobuf framing."""
     sample = head[:65536]
     odd = sum(b < 9 or 13 < b < 32 for b in sample)
     if odd < len(sample) // 100 + 1:
         return None
-    if b"/host:" in head or b"/device:" in head or b"XLA" in head or path.name.endswith(".xplane.pb"):
-        return Format(
-            "xplane", "XLA/JAX xplane protobuf", advice="export it as JSON from XProf; not read by this version"
-        )
-    if b"Nsight" in head or b"nsys" in head or path.name.endswith(".nsys-rep"):
-        return Format("nsys-rep", "Nsight Systems report", advice="binary; export it with `nsys export --type sqlite`")
-    if b"chakra" in head or b"0.0.4" in head[:64] or path.name.endswith(".et"):
+    if any(w in head for w in _XPLANE):
+        return Format("xplane", "XLA/JAX xplane protobuf", advice=f"export it as JSON from XProf, or {_RECORD}")
+    if b"Nsight" in head or b"nsys" in head:
+        return _NSYS
+    if _packets(head) >= 2:
+        return Format("perfetto", "Perfetto protobuf trace", advice=f"its rows name no calls; {_RECORD}")
+    if any(w in sample for w in _CHAKRA):
         return Format("chakra", "Chakra execution trace (protobuf)", advice=f"it has no measured times; {_RECORD}")
-    if head[:1] == b"\x0a" and b"trace" in head[:4096]:
-        return Format("perfetto", "Perfetto protobuf trace", advice="export it as Chrome JSON")
     return Format("binary", "binary file of an unknown format", advice=f"expected a Kineto JSON trace; {_RECORD}")
+
+
+def _packets(head: bytes) -> int:
+    """Number of leading protobuf fields 1 of type bytes: the packets of a Perfetto trace."""
+    at = count = 0
+    while count < 4 and head[at : at + 1] == b"\x0a":
+        size = shift = 0
+        for byte in head[at + 1 : at + 6]:
+            size |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                break
+        at += 1 + shift // 7 + size
+        count += 1
+    return count
 
 
 def _of_text(text: str) -> Format:
     start = text.lstrip("\ufeff \t\r\n")
-    jsonish = start[:1] in "{["
-    kineto = jsonish and (_KINETO.search(text) is not None)
+    jsonish = start[:1] in ("{", "[")
+    kineto = jsonish and _KINETO.search(text) is not None
+    header = jsonish and start[:1] == "{" and _KINETO_HEADER.search(text) is not None and '"nodes"' not in text
     for test, found in _TEXT:
-        if found.name in {"msprof", "aiu", "byteps", "memory-timeline", "nccl-log", "horovod"} and kineto:
-            continue
-        if test(text) and not (kineto and found.name not in {"legacy-profiler", "viztracer"}):
+        if (not (kineto or header) or found.name in _OVERRULES) and test(text):
             return found
-    if kineto:
-        return KINETO
-    if jsonish and _KINETO_HEADER.search(text) and not _foreign_header(text):
+    if kineto or header:
         return KINETO
     if jsonish and _CHROME.search(text):
-        return Format(
-            "chrome", "Chrome trace that no profiler of ours wrote", advice=f"no Kineto category in it; {_RECORD}"
-        )
+        return Format("chrome", "Chrome trace of another tool", advice=f"it has no Kineto category; {_RECORD}")
     if jsonish:
-        return Format("json", "JSON that is not a trace", advice=f"no traceEvents in it; {_RECORD}")
+        return Format("json", "JSON that is not a trace", advice=f"it has no traceEvents; {_RECORD}")
     if _CSV.match(start):
         return Format("csv", "CSV table", advice=f"tracekit reads traces, not tables; {_RECORD}")
-    if ("\x00" not in text and text.isprintable()) or "\n" in text:
+    if "\n" in text or text.isprintable():
         return Format("text", "plain text", advice=f"expected a Kineto JSON trace; {_RECORD}")
     return UNKNOWN
-
-
-def _foreign_header(text: str) -> bool:
-    return '"nodes"' in text and '"traceEvents"' not in text

@@ -27,7 +27,7 @@ def _decompressor() -> tuple[Any, tuple[type[Exception], ...]]:
         from isal import isal_zlib
     except ImportError:  # pragma: no cover - platforms without a wheel still read
         return zlib.decompressobj(_GZIP_WINDOW), (zlib.error,)
-    failure: type[Exception] = isal_zlib.error
+    failure: Any = isal_zlib.error
     return isal_zlib.decompressobj(_GZIP_WINDOW), (zlib.error, failure)
 
 

@@ -190,17 +190,19 @@ def _total(rank: int | None, device: int, accounts: list[Account], calls: _Calls
 
 
 def _groups(labelled: LabelledRank) -> list[Row]:
-    """Members of the groups the metadata declares or the calls name."""
-    known: dict[tuple[int, ...], tuple[str | None, str | None]] = {}
+    """Members of the groups the metadata declares or the calls name; several groups may have the same ranks."""
+    known: dict[tuple[tuple[int, ...], str | None], str | None] = {}
     for g in labelled.meta.groups:
         if g.ranks:
-            known.setdefault(g.ranks, (g.name, g.desc))
+            known.setdefault((g.ranks, g.name), g.desc)
+    seen = {members for members, _ in known}
     for c in labelled.calls:
-        if c.members:
-            known.setdefault(c.members, (c.group_name, c.group_desc))
+        if c.members and (c.group_name is not None or c.members not in seen):
+            known.setdefault((c.members, c.group_name), c.group_desc)
+            seen.add(c.members)
     return [
         {"members": members, "group_id": group_key(members, None, None), "group_name": name, "group_desc": desc}
-        for members, (name, desc) in known.items()
+        for (members, name), desc in known.items()
     ]
 
 

@@ -157,12 +157,12 @@ def _rank_row(r: PartResult, p: Part) -> Row:
 
 
 def _groups(used: list[tuple[PartResult, Part]]) -> list[Row]:
-    known: dict[tuple[int, ...], Row] = {}
+    known: dict[tuple[tuple[int, ...], str], Row] = {}
     for r, _ in used:
         for g in r.tables.groups:
-            known.setdefault(tuple(g["members"]), g)
+            known.setdefault((tuple(g["members"]), g["group_name"] or ""), g)
     rows = []
-    for members, g in sorted(known.items()):
+    for (members, _), g in sorted(known.items()):
         for position, rank in enumerate(members):
             head = {k: g[k] for k in ("group_id", "group_name", "group_desc")}
             rows.append(head | {"rank": rank, "position": position})
