@@ -104,7 +104,9 @@ class Columns:
         elif cat == "gpu_user_annotation":
             self._annotations(events)
         elif cat == MTIA_CAT:
-            self.note("info", "rows of a device whose occupation is not defined (mtia_ccp_events), not counted", len(events))
+            self.note(
+                "info", "rows of a device whose occupation is not defined (mtia_ccp_events), not counted", len(events)
+            )
 
     # ------------------------------------------------------------------ rows
 

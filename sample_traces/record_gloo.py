@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
 import shutil
 import sys
 import tempfile
@@ -152,7 +151,7 @@ def _write(job, world: int, name: str, truth: dict[str, object]) -> None:  # typ
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir()
     with tempfile.TemporaryDirectory() as tmp:
-        mp.spawn(job, args=(world, os.path.join(tmp, "store"), tmp), nprocs=world)
+        mp.spawn(job, args=(world, str(Path(tmp) / "store"), tmp), nprocs=world)
         for rank in range(world):
             trace = json.loads(Path(tmp, f"rank{rank}.json").read_text("utf-8"))
             trace["traceName"] = f"/job/traces/rank{rank}.json"

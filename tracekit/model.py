@@ -399,9 +399,7 @@ class Table:
     per_rank: bool = False
 
 
-def _c(
-    name: str, type_: str, unit: str, meaning: str, *, null: bool = False, formula: str = ""
-) -> Column:
+def _c(name: str, type_: str, unit: str, meaning: str, *, null: bool = False, formula: str = "") -> Column:
     return Column(name, type_, unit, meaning, null, formula)
 
 

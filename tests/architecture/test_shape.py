@@ -74,10 +74,9 @@ def test_no_relative_imports() -> None:
 def test_nothing_prints_below_the_commands() -> None:
     wrong = []
     for package, path in sources():
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-            called = node.func if isinstance(node, ast.Call) else None
-            if isinstance(called, ast.Name) and called.id == "print" and package != "commands":
-                wrong.append(f"{path.relative_to(ROOT)}:{node.lineno}")
+        calls = [n for n in ast.walk(ast.parse(path.read_text("utf-8"))) if isinstance(n, ast.Call)]
+        prints = [n for n in calls if isinstance(n.func, ast.Name) and n.func.id == "print"]
+        wrong += [f"{path.relative_to(ROOT)}:{n.lineno}" for n in prints if package != "commands"]
     assert not wrong
 
 
@@ -96,9 +95,9 @@ def test_sizes_stay_readable(package: str) -> None:
         text = path.read_text("utf-8")
         if path.name != "model.py" and text.count("\n") > 600:
             wrong.append(f"{path.relative_to(ROOT)}: {text.count(chr(10))} lines")
-        for node in ast.walk(ast.parse(text)):
-            if isinstance(node, ast.FunctionDef) and (node.end_lineno or 0) - node.lineno > 80:
-                wrong.append(f"{path.relative_to(ROOT)}:{node.lineno} {node.name}")
+        functions = [n for n in ast.walk(ast.parse(text)) if isinstance(n, ast.FunctionDef)]
+        long = [f for f in functions if (f.end_lineno or 0) - f.lineno > 80]
+        wrong += [f"{path.relative_to(ROOT)}:{f.lineno} {f.name}" for f in long]
     assert not wrong
 
 

@@ -59,5 +59,7 @@ def test_every_option_is_in_the_usage_page() -> None:
     text = (ROOT / "docs" / "usage.md").read_text("utf-8")
     command = cli.get_command(None, "analyze")  # type: ignore[arg-type]
     assert command is not None
-    names = {o for p in command.params for o in p.opts if o.startswith("--") and o not in {"--output", "--force", "--quiet"}}
+    names = {
+        o for p in command.params for o in p.opts if o.startswith("--") and o not in {"--output", "--force", "--quiet"}
+    }
     assert [n for n in sorted(names) if n not in text] == []

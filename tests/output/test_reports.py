@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from rich.console import Console
@@ -15,6 +14,9 @@ from tracekit.output.markdown import escape, render
 from tracekit.output.summary import clean, ms, percent, summarise
 from tracekit.output.terminal import report
 
+if TYPE_CHECKING:
+    from pathlib import Path
+
 EVIL = "[bold red]x[/] <script>alert(1)</script> | \x1b[31m `code` **b** \u202e"
 
 
@@ -23,12 +25,14 @@ def result(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """A trace whose names try to be markup."""
     folder = tmp_path_factory.mktemp("evil")
     args = {"device": 0, "stream": 7, "correlation": 1}
+    host = {"ph": "X", "pid": 1, "tid": 1}
+    kernel = {"ph": "X", "cat": "kernel", "pid": 0, "tid": 7, "dur": 9, "args": args}
     events = [
-        {"ph": "X", "cat": "user_annotation", "name": EVIL, "pid": 1, "tid": 1, "ts": 0.5, "dur": 30},
-        {"ph": "X", "cat": "cuda_runtime", "name": "launch", "pid": 1, "tid": 1, "ts": 1.0, "dur": 1, "args": {"correlation": 1}},
-        {"ph": "X", "cat": "kernel", "name": f"ncclDevKernel_AllReduce({EVIL})", "pid": 0, "tid": 7, "ts": 2, "dur": 9, "args": args},
-        {"ph": "X", "cat": "kernel", "name": "gemm", "pid": 0, "tid": 7, "ts": 6, "dur": 9, "args": args},
-    ]  # fmt: skip
+        host | {"cat": "user_annotation", "name": EVIL, "ts": 0.5, "dur": 30},
+        host | {"cat": "cuda_runtime", "name": "launch", "ts": 1.0, "dur": 1, "args": {"correlation": 1}},
+        kernel | {"name": f"ncclDevKernel_AllReduce({EVIL})", "ts": 2},
+        kernel | {"name": "gemm", "ts": 6},
+    ]
     (folder / "t.json").write_text(json.dumps({"deviceProperties": [{"id": 0, "name": EVIL}], "traceEvents": events}))
     return tk.analyze(folder / "t.json", workers=1)
 
@@ -47,7 +51,9 @@ def test_markdown_is_inert(result: Any) -> None:
     assert "<script>" not in text
     assert "\x1b" not in text
     rows = [line for line in text.splitlines() if line.startswith("|")]
-    bars = {len(row.replace("\\|", "")) - len(row.replace("\\|", "").replace("|", "")) for row in rows if "ncclDev" in row}
+    bars = {
+        len(row.replace("\\|", "")) - len(row.replace("\\|", "").replace("|", "")) for row in rows if "ncclDev" in row
+    }
     assert len(bars) <= 1
 
 
@@ -56,7 +62,16 @@ def test_json_survives(result: Any) -> None:
 
 
 def test_no_comm_is_never_zero_percent(tmp_path: Path) -> None:
-    kernel = {"ph": "X", "cat": "kernel", "name": "my_all_reduction", "pid": 0, "tid": 7, "ts": 2, "dur": 9, "args": {"device": 0, "stream": 7}}
+    kernel = {
+        "ph": "X",
+        "cat": "kernel",
+        "name": "my_all_reduction",
+        "pid": 0,
+        "tid": 7,
+        "ts": 2,
+        "dur": 9,
+        "args": {"device": 0, "stream": 7},
+    }
     (tmp_path / "t.json").write_text(json.dumps({"deviceProperties": [], "traceEvents": [kernel]}))
     found = tk.analyze(tmp_path / "t.json", workers=1)
     summary = summarise(found.run)

@@ -24,7 +24,9 @@ def run(*command: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel, built from a copy of what git would ship."""
     out = tmp_path_factory.mktemp("wheel")
-    run(sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--disable-pip-version-check", "-w", out, ROOT, cwd=out)
+    run(
+        sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--disable-pip-version-check", "-w", out, ROOT, cwd=out
+    )
     return next(out.glob("tracekit-*.whl"))
 
 
@@ -46,7 +48,8 @@ def check(python: Path, tmp_path: Path) -> None:
     done = run(command, "analyze", SAMPLE, "--json", "--workers", "1", cwd=tmp_path)
     assert '"schema_version"' in done.stdout
     assert "kernel" in run(command, "rules", "list", cwd=tmp_path).stdout
-    probe = "import tracekit.parsers, tracekit.rules, importlib.util as u; print(u.find_spec('parsers'), u.find_spec('rules'))"
+    probe = "import tracekit.parsers, tracekit.rules; from importlib.util import find_spec as f"
+    probe += "; print(f('parsers'), f('rules'))"
     assert run(python, "-c", probe, cwd=tmp_path).stdout.split() == ["None", "None"]
 
 
