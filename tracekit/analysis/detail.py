@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,6 +18,8 @@ if TYPE_CHECKING:
     from tracekit.model import Call, LabelledRank
 
 _KINDS = ("compute", "comm", "fused", "copy", "set")
+_UNIX_NS = 10**18
+"""File times beyond this (2001) are Unix times even where the file states no base."""
 _UTC = pa.timestamp("ns", tz="UTC")
 
 
@@ -26,7 +27,7 @@ def activity_table(labelled: LabelledRank, step: NDArray[np.int64], origin: int)
     """Table `activities`; step −1 and correlation −1 become null."""
     a = labelled.activities
     n = len(a)
-    utc = from_numpy(a.ts, _UTC) if labelled.meta.base_ns is not None else pa.nulls(n, _UTC)
+    unix = labelled.meta.base_ns is not None or labelled.window_ns[0] > _UNIX_NS
     return build(
         "activities",
         {
@@ -34,7 +35,7 @@ def activity_table(labelled: LabelledRank, step: NDArray[np.int64], origin: int)
             "device": from_numpy(a.device, pa.int32()),
             "stream": from_numpy(a.stream, pa.int64()),
             "ts_ns": from_numpy(a.ts - origin, pa.int64()),
-            "ts": utc,
+            "ts": from_numpy(a.ts, _UTC, None if unix else np.ones(n, np.bool_)),
             "dur_ns": from_numpy(a.dur, pa.int64()),
             "name": encoded(a.name, a.names),
             "kind": encoded(a.kind.astype(np.int32), _KINDS),
@@ -49,13 +50,11 @@ def call_table(labelled: LabelledRank, steps: Sequence[int | None], origin: int)
     """Table `collectives`, one row a call, in call order."""
     calls = labelled.calls
     columns: dict[str, list[object]] = {c.name: [] for c in TABLES["collectives"].columns}
-    ordinals: dict[str | None, int] = defaultdict(int)
     for i, c in enumerate(calls):
-        key = group_id(c)
         row = {
-            "rank": labelled.rank, "id": i, "device": c.device, "op": c.op, "op_raw": c.op_raw, "group_id": key,
+            "rank": labelled.rank, "id": i, "device": c.device, "op": c.op, "op_raw": c.op_raw, "group_id": group_id(c),
             "group_name": c.group_name, "group_desc": c.group_desc, "group_size": c.group_size, "seq": c.seq,
-            "ordinal": ordinals[key], "comms_id": c.comms_id, "src_rank": c.src_rank, "dst_rank": c.dst_rank,
+            "ordinal": c.ordinal, "comms_id": c.comms_id, "src_rank": c.src_rank, "dst_rank": c.dst_rank,
             "in_nelems": c.in_nelems, "out_nelems": c.out_nelems, "dtype": c.dtype,
             "payload_bytes": c.payload_bytes, "call_ts_ns": _shift(c.call_ts, origin), "ts_ns": _shift(c.ts, origin),
             "dur_ns": c.dur, "stream": c.stream, "n_activities": c.n_activities, "kernel": c.kernel,
@@ -65,7 +64,6 @@ def call_table(labelled: LabelledRank, steps: Sequence[int | None], origin: int)
             "variant": c.label.variant, "confidence": c.label.confidence, "tier": c.label.tier, "rule": c.label.rule,
             "alternatives": " ".join(f"{s}:{p:.2f}" for s, p in c.label.alternatives) or None,
         }  # fmt: skip
-        ordinals[key] += 1
         for name, values in columns.items():
             values.append(row[name])
     return build("collectives", columns)
