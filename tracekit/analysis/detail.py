@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from tracekit.model import Call, Label, LabelledRank
 
 _KINDS = ("compute", "comm", "fused", "copy", "set")
+_UNIX_NS = 10**18
+"""File times beyond this (2001) are Unix times even where the file states no base."""
 _UTC = pa.timestamp("ns", tz="UTC")
 
 
@@ -27,7 +29,7 @@ def activity_table(labelled: LabelledRank, step: NDArray[np.int64], origin: int)
     """Table `activities`; step −1 and correlation −1 become null."""
     a = labelled.activities
     n = len(a)
-    utc = from_numpy(a.ts, _UTC) if labelled.meta.base_ns is not None else pa.nulls(n, _UTC)
+    unix = labelled.meta.base_ns is not None or labelled.window_ns[0] > _UNIX_NS
     return build(
         "activities",
         {
@@ -35,7 +37,7 @@ def activity_table(labelled: LabelledRank, step: NDArray[np.int64], origin: int)
             "device": from_numpy(a.device, pa.int32()),
             "stream": from_numpy(a.stream, pa.int64()),
             "ts_ns": from_numpy(a.ts - origin, pa.int64()),
-            "ts": utc,
+            "ts": from_numpy(a.ts, _UTC, None if unix else np.ones(n, np.bool_)),
             "dur_ns": from_numpy(a.dur, pa.int64()),
             "name": encoded(a.name, a.names),
             "kind": encoded(a.kind.astype(np.int32), _KINDS),
@@ -59,7 +61,6 @@ def call_table(labelled: LabelledRank, steps: Sequence[int | None], origin: int)
         "rank": constant(labelled.rank, n, pa.int32()),
         "id": range(n),
         "group_id": groups,
-        "ordinal": _ordinals(groups),
         "call_ts_ns": [None if c.call_ts is None else c.call_ts - origin for c in calls],
         "ts_ns": [None if c.ts is None else c.ts - origin for c in calls],
         "dur_ns": [c.dur for c in calls],
@@ -78,21 +79,10 @@ def call_table(labelled: LabelledRank, steps: Sequence[int | None], origin: int)
 
 _LINKS = {c: c.name.lower() for c in LinkConfidence}
 _OF_CALL = (
-    "device", "op", "op_raw", "group_name", "group_desc", "group_size", "seq", "comms_id", "src_rank", "dst_rank",
+    "device", "ordinal", "op", "op_raw", "group_name", "group_desc", "group_size", "seq", "comms_id", "src_rank", "dst_rank",
     "in_nelems", "out_nelems", "dtype", "payload_bytes", "stream", "n_activities", "kernel", "family",
 )  # fmt: skip
 _OF_LABEL = ("strategy", "axes", "purpose", "phase", "variant", "confidence", "tier", "rule")
-
-
-def _ordinals(groups: Sequence[str | None]) -> list[int]:
-    """Number of each call within its group."""
-    seen: dict[str | None, int] = {}
-    out = []
-    for group in groups:
-        number = seen.get(group, 0)
-        out.append(number)
-        seen[group] = number + 1
-    return out
 
 
 def _alternatives(label: Label) -> str | None:

@@ -160,5 +160,5 @@ def _step_health(labelled: LabelledRank, steps: list[Row], step_of_row: NDArray[
 def _renumbered(labelled: LabelledRank, count: int) -> list[Row]:
     if not count:
         return []
-    message = f"{count} step numbers came more than once; the later ones were given new numbers"
+    message = f"{count} step numbers came more than once or are no step numbers; those steps were given new numbers"
     return [_row("warning", "step-renumbered", labelled.rank, message)]

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from tracekit.model import Activities, Marker
 
 WHOLE = "whole-window"
+_LARGEST_STEP = 2**31 - 1
 
 
 @dataclass(slots=True)
@@ -39,17 +40,19 @@ def distinct_markers(markers: list[Marker]) -> tuple[list[Marker], int]:
 
     A marker inside another (nested scopes, the same step told twice) marks no step of its own and goes. Of two
     that overlap in part (pipelined steps) both stay. A number that comes again, as after a restart of the
-    count, is replaced by the next free one, so that a step number names one step.
+    count, or that is no step number (negative, beyond int32) is replaced by the next free one, so that a step
+    number names one step.
     """
     kept: list[Marker] = []
     for marker in sorted(markers, key=lambda m: (m.start, -m.end, m.step, m.name)):
         if not kept or marker.end > kept[-1].end:
             kept.append(marker)
-    free = max((m.step for m in kept), default=0) + 1
+    fits = _LARGEST_STEP - len(kept)
+    free = max((m.step for m in kept if 0 <= m.step <= fits), default=-1) + 1
     seen: set[int] = set()
     renumbered = 0
     for i, marker in enumerate(kept):
-        if marker.step in seen:
+        if marker.step in seen or not 0 <= marker.step <= fits:
             kept[i] = replace(marker, step=free)
             free, renumbered = free + 1, renumbered + 1
         seen.add(kept[i].step)

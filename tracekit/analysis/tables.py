@@ -49,7 +49,10 @@ def from_text(values: Sequence[str | None]) -> pa.Array[Any]:
 
 
 def from_list(values: Sequence[Any], type_: pa.DataType) -> pa.Array[Any]:
-    """Arrow array from Python numbers, booleans or strings, None = null."""
+    """Arrow array from Python numbers, booleans or strings, None = null.
+
+    A damaged file can hold numbers beyond any type; those that do not fit the column become null.
+    """
     if pa.types.is_string(type_):
         return from_text(values)
     missing = np.array([v is None for v in values], np.bool_)
@@ -58,7 +61,10 @@ def from_list(values: Sequence[Any], type_: pa.DataType) -> pa.Array[Any]:
         bitmap, nulls = _bitmap(missing)
         return pa.Array.from_buffers(type_, len(values), [bitmap, pa.py_buffer(bits.tobytes())], nulls)
     dtype = np.dtype(_NUMPY[str(type_)])
-    plain = np.fromiter((0 if v is None else v for v in values), dtype, len(values))
+    if dtype.kind in "iu":
+        limits = np.iinfo(dtype)
+        missing |= np.array([v is not None and not limits.min <= v <= limits.max for v in values], np.bool_)
+    plain = np.fromiter((0 if m else v for v, m in zip(values, missing.tolist(), strict=True)), dtype, len(values))
     return from_numpy(plain, type_, missing)
 
 
