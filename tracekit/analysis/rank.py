@@ -8,17 +8,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from tracekit.analysis.accounting import Account, Exposed, RowKey, account, row_key
+from tracekit.analysis.accounting import Account, Exposed, RowKey, account
 from tracekit.analysis.detail import activity_table, call_table, group_key
 from tracekit.analysis.findings import rank_findings
+from tracekit.analysis.membership import Membership
 from tracekit.analysis.sites import call_sites
 from tracekit.analysis.steps import Window, distinct_markers, launched_in, windows
-from tracekit.model import CPU_DEVICE, NO_TIME
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from tracekit.model import LabelledRank, Marker
+    from tracekit.model import LabelledRank
 
 Row = dict[str, Any]
 
@@ -48,7 +46,7 @@ def analyze_rank(labelled: LabelledRank, *, origin_ns: int) -> RankTables:
     acts = labelled.activities
     markers, renumbered = distinct_markers(labelled.markers)
     member = launched_in(acts.launch_ts, markers)
-    calls = _Calls(labelled, markers)
+    calls = Membership(labelled, markers)
     step_of_row = np.full(len(acts), -1, np.int64)
     out = RankTables(pa.table({}), pa.table({}))
     for device in np.unique(acts.device).tolist():
@@ -59,10 +57,10 @@ def analyze_rank(labelled: LabelledRank, *, origin_ns: int) -> RankTables:
         low, high = int(acts.ts[rows].min()), int((acts.ts[rows] + acts.dur[rows]).max())
         edges = np.array([low, found[0].start, *(w.end for w in found), high], np.int64)
         accounts = account(acts, rows, calls.keys, edges)
-        counts = calls.count(device, rows, at, found)
+        counts, on_device = calls.count(device, rows, at, found)
         for window, one, count in zip(found, accounts[1:-1], counts, strict=True):
             _step_rows(out, labelled.rank, device, window, one, count, origin_ns, calls.untimed_on(device))
-        out.totals.append(_total(labelled.rank, device, accounts, calls))
+        out.totals.append(_total(labelled.rank, device, accounts, on_device, calls.untimed_on(device)))
     out.activities = activity_table(labelled, step_of_row, origin_ns)
     out.collectives = call_table(labelled, calls.step, origin_ns)
     out.groups = _groups(labelled)
@@ -70,59 +68,6 @@ def analyze_rank(labelled: LabelledRank, *, origin_ns: int) -> RankTables:
     out.sites = call_sites(labelled)
     out.findings = rank_findings(labelled, out.totals, out.steps, step_of_row, renumbered)
     return out
-
-
-class _Calls:
-    """Where the calls of a rank count: `keys` of their labels, `device` (None = unknown) and `step` of each.
-
-    A call belongs to the step of its first activity (a coalesced one to that of its group's owner). A call that
-    left no activity belongs to the step its host call lies in, on the rank's device when there is but one.
-    """
-
-    def __init__(self, labelled: LabelledRank, markers: list[Marker]) -> None:
-        calls = labelled.calls
-        self._call_of_row = labelled.activities.call
-        self.keys: list[RowKey] = [row_key(c.label) for c in calls]
-        self._owner = [i if c.coalesced_into is None else c.coalesced_into for i, c in enumerate(calls)]
-        timed = np.zeros(len(calls) + 1, np.bool_)
-        timed[self._call_of_row] = True
-        self._timed = [bool(timed[owner]) for owner in self._owner]
-        devices = np.unique(labelled.activities.device).tolist()
-        only = devices[0] if len(devices) == 1 else None
-        self.device = [
-            only if only is not None else calls[owner].device if c.device is None else c.device
-            for c, owner in zip(calls, self._owner, strict=True)
-        ]
-        host = [NO_TIME if c.call_ts is None else c.call_ts for c in calls]
-        self._marker = launched_in(np.array(host, np.int64), markers)
-        self.step: list[int | None] = [None] * len(calls)
-
-    def untimed_on(self, device: int) -> bool:
-        """True for the host of a trace that holds calls, but no time of any (a device shows its own work)."""
-        return device == CPU_DEVICE and bool(self._timed) and not any(self._timed)
-
-    def count(
-        self, device: int, rows: NDArray[np.intp], at: NDArray[np.int64], found: list[Window]
-    ) -> list[dict[RowKey, int]]:
-        """Calls by key in each window of a device; notes the step of each call."""
-        tied = np.flatnonzero(self._call_of_row[rows] >= 0)
-        call, first = np.unique(self._call_of_row[rows[tied]], return_index=True)
-        window_of = dict(zip(call.tolist(), at[tied[first]].tolist(), strict=True))
-        by_marker = {w.marker: i for i, w in enumerate(found)}
-        out: list[dict[RowKey, int]] = [{} for _ in found]
-        for position, owner in enumerate(self._owner):
-            if self._timed[position]:
-                window = window_of.get(owner, -1)
-            elif self.device[position] == device:
-                window = 0 if found[0].marker < 0 else by_marker.get(int(self._marker[position]), -1)
-            else:
-                continue
-            if window >= 0:
-                key = self.keys[position]
-                out[window][key] = out[window].get(key, 0) + 1
-                if self.step[position] is None:
-                    self.step[position] = found[window].step
-        return out
 
 
 def _step_rows(
@@ -166,16 +111,14 @@ def _split(a: Account) -> Row:
     }  # fmt: skip
 
 
-def _total(rank: int | None, device: int, accounts: list[Account], calls: _Calls) -> Row:
+def _total(rank: int | None, device: int, accounts: list[Account], on_device: dict[str, int], untimed: bool) -> Row:
     """The whole file: the windows of all steps, and what lies before and after them."""
     a = Account()
     for one in accounts:
         a.add(one)
-    on_device = [calls.keys[i][0] for i, d in enumerate(calls.device) if d == device]
-    untimed = calls.untimed_on(device)
     comm = a.overlapped + a.exposed_comm
     by_strategy: dict[str, Row] = {
-        strategy: _exposed(on_device.count(strategy), a.strategies[strategy], untimed)
+        strategy: _exposed(on_device.get(strategy, 0), a.strategies[strategy], untimed)
         | {"wait_ns": None, "transfer_ns": None}
         for strategy in sorted(set(a.strategies) | set(on_device))
     }
@@ -184,7 +127,7 @@ def _total(rank: int | None, device: int, accounts: list[Account], calls: _Calls
         "compute_ns": a.compute_only + a.overlapped, "comm_ns": None if untimed else comm,
         "hidden_ns": None if untimed else a.overlapped, "exposed_ns": None if untimed else a.exposed_comm,
         "overlap_ratio": a.overlapped / comm if comm else None,
-        "copy_ns": a.copy, "fused_ns": a.fused, "idle_ns": a.idle, "collectives": len(on_device),
+        "copy_ns": a.copy, "fused_ns": a.fused, "idle_ns": a.idle, "collectives": sum(on_device.values()),
         "reason": "comm-not-timed" if untimed else None if comm else "no-comm", "by_strategy": by_strategy,
     }  # fmt: skip
 
