@@ -26,12 +26,21 @@ Arrays = tuple[Any, Any, Any]
 
 
 def rank_arrays(rank: int, count: int) -> Arrays:
-    """(start, end, kind) of one rank; kind 0 is compute. Starts are not sorted across kinds."""
-    i = np.arange(count, dtype=np.int64)
-    noise = ((i + rank * 977) * 2_654_435_761) % 2**32
-    kind = np.where(noise % 9 < 6, 0, 1 + noise % KINDS)
-    start = i * 1_000 + noise % 1_900
-    return start, start + 200 + (noise >> 7) % 1_400, kind
+    """(start, end, kind) of one rank in order of time; kind 0 is compute, two kernels in three.
+
+    Each kind is a stream of its own: kernels one after another with gaps, as devices run them.
+    """
+    parts = []
+    for kind, share in enumerate((10, *[1] * KINDS)):
+        i = np.arange(count * share // (10 + KINDS), dtype=np.int64)
+        noise = ((i + rank * 977 + kind * 31) * 2_654_435_761) % 2**32
+        took = (2_000 + noise % 6_000) * (10 // share)
+        gap = (400 + (noise >> 9) % 1_500) * (10 // share)
+        start = np.cumsum(took + gap) - took
+        parts.append((start, start + took, np.full(len(i), kind)))
+    start, end, kinds = (np.concatenate(column) for column in zip(*parts, strict=True))
+    order = np.argsort(start, kind="stable")
+    return start[order], end[order], kinds[order]
 
 
 def by_tracekit(start: Any, end: Any, kind: Any) -> list[int]:
