@@ -32,8 +32,14 @@ _SEPARATOR = re.compile(rb'\}(\s*,)\s*\{\s*"')
 _NEXT_EVENT = re.compile(rb'\{\s{0,64}"(?:ph|name|cat|args|pid|tid|ts|dur|id|s|bp)"\s{0,8}:')
 _STRAY_EVENT = re.compile(rb'\{\s*"ph"\s*:\s*"')
 _CLOSING = re.compile(rb"\}\s*\]")
+_RESUMED = "events go on after the end of traceEvents"
 _SKIP = re.compile(r"[ \t\r\n,]*")
+_REOPENED = re.compile(r'\]\s{0,64},?\s{0,64}\{\s{0,64}"ph"')
 _SCANNER = json.JSONDecoder(strict=True)
+_WINDOWS = (4 << 10, 64 << 10, 1 << 20)
+_NEAR = 64
+"""An error this close to the end of a window may come of the window."""
+MAX_DOCUMENTS = 4096
 
 
 @dataclass(slots=True)
@@ -44,6 +50,7 @@ class Document:
     head: bytes = b""
     tail: bytes = b""
     complete: bool = False
+    resumed: bool = False
     losses: Counter[tuple[str, str]] = field(default_factory=Counter)
     examples: dict[tuple[str, str], str] = field(default_factory=dict)
 
@@ -102,6 +109,8 @@ class Documents:
             self._tail(doc)
             yield doc
             number += 1
+            if number > MAX_DOCUMENTS:
+                raise LimitExceeded(f"{self.source.path}: more than {MAX_DOCUMENTS} documents; split the file")
 
     # ---------------------------------------------------------------- head
 
@@ -175,9 +184,12 @@ class Documents:
         at, done = 0, False
         while not done and (at := _skip(text, at)) < stop:
             if text[at] == "]":
-                doc.complete = done = True
                 at += 1
-                continue
+                if doc.resumed and _REOPENED.match(text, at - 1):
+                    doc.lose("repaired", _RESUMED, f"byte {self.offset + at:,}")
+                    continue
+                doc.complete = done = True
+                break
             end = _end_of_object(text, at)
             follow = _next_event(self.buffer, at + 1, stop) if end is None else None
             if end is not None:
@@ -251,7 +263,8 @@ class Documents:
                 return
             if stray:
                 where = f"byte {self.offset + stray.start():,}"
-                doc.lose("repaired", "events go on after the end of traceEvents", where)
+                doc.lose("repaired", _RESUMED, where)
+                doc.resumed = True
                 parts.append(self.buffer[: stray.start()])
                 kept += stray.start()
                 scanned = 0
@@ -289,10 +302,20 @@ def _skip(text: str, at: int) -> int:
 
 
 def _end_of_object(text: str, at: int) -> int | None:
-    """End of the JSON object that starts there, or None (text in latin-1 keeps byte positions)."""
+    """End of the JSON object that starts there, or None (text in latin-1 keeps byte positions).
+
+    Looks through growing windows: an error costs time in proportion to its position in the text.
+    """
     if text[at : at + 1] != "{":
         return None
-    try:
-        return int(_SCANNER.raw_decode(text, at)[1])
-    except (ValueError, RecursionError):
-        return None
+    for size in (*_WINDOWS, len(text)):
+        window = text[at : at + size]
+        try:
+            return at + int(_SCANNER.raw_decode(window)[1])
+        except json.JSONDecodeError as e:
+            cut = e.pos + _NEAR >= len(window) or e.msg.startswith("Unterminated string")
+            if not cut or at + size >= len(text):
+                return None
+        except (ValueError, RecursionError):
+            return None
+    return None

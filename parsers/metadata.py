@@ -44,12 +44,22 @@ def _pairs(data: bytes, odd: Odd) -> dict[str, Any]:
         odd.append(("repaired", "metadata with bytes that are not UTF-8", text[:40]))
     pairs: dict[str, Any] = {}
     at = len(text) - len(text.lstrip("\ufeff \t\r\n{"))
-    while found := _KEY.match(text, at):
+    while at < len(text):
+        found = _KEY.match(text, at)
+        if not found:
+            follow = _NEXT_KEY.search(text, at)
+            if not follow:
+                break
+            odd.append(("lost", "text between metadata keys that is not JSON", text[at : at + 120]))
+            at = follow.start()
+            continue
         key, start = found[1], found.end()
         if key == "traceEvents":
             break
         try:
             value, at = _DECODER.raw_decode(text, start)
+            if text[at : at + 64].lstrip()[:1] not in ("", ",", "}"):
+                raise ValueError("a value is followed by neither comma nor brace")
         except (ValueError, RecursionError):
             follow = _NEXT_KEY.search(text, start)
             at = follow.start() if follow else len(text)

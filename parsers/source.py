@@ -18,6 +18,9 @@ RATIO_FLOOR = 256 << 20
 """The ratio is not looked at below this many decompressed bytes."""
 MAX_BYTES = 1 << 40
 _INPUT = 64 << 10
+_STEP = 64 << 10
+"""Bytes decompressed at a time: a damaged block costs no more than this of the output before it."""
+_TRAILER = 8
 _GZIP_WINDOW = 31
 
 
@@ -34,10 +37,12 @@ def _decompressor() -> tuple[Any, tuple[type[Exception], ...]]:
 class _Gunzip:
     """Streaming gunzip of several members that never loses what was already decompressed."""
 
-    def __init__(self, raw: IO[bytes]) -> None:
+    def __init__(self, raw: IO[bytes], size: int) -> None:
         self.raw = raw
+        self.size = size
         self.damage: str | None = None
         self.pending = b""
+        self.full = False
         self.done = False
         self.member, self.errors = _decompressor()
 
@@ -52,21 +57,29 @@ class _Gunzip:
     def _step(self, n: int) -> bytes:
         if self.member.eof and not self._next_member():
             return b""
-        data = self.pending or self.raw.read(_INPUT)
-        if not data:
-            self.done, self.damage = True, "compressed stream ends early (truncated gzip)"
-            return b""
+        limit = min(n, _STEP)
+        # A full step may have left output inside the decoder: take that before any new input.
+        data = self.pending or (b"" if self.full else self._input())
+        drained = self.full and not data
         try:
-            out: bytes = self.member.decompress(data, n)
+            out: bytes = self.member.decompress(data, limit)
         except self.errors as e:
             self.done, self.damage = True, f"compressed stream is damaged ({e})"
             return b""
         self.pending = self.member.unconsumed_tail
+        self.full = len(out) == limit
+        if not data and not out and not drained and not self.member.eof:
+            self.done, self.damage = True, "compressed stream ends early (truncated gzip)"
         return out
+
+    def _input(self) -> bytes:
+        """More of the file; its last bytes come alone: a wrong checksum then costs no output."""
+        left = self.size - _TRAILER - self.raw.tell()
+        return self.raw.read(min(_INPUT, left) if left > 0 else _INPUT)
 
     def _next_member(self) -> bool:
         rest = self.member.unused_data.lstrip(b"\0")
-        while len(rest) < len(GZIP_MAGIC) and (more := self.raw.read(_INPUT)):
+        while len(rest) < len(GZIP_MAGIC) and (more := self._input()):
             rest = (rest + more).lstrip(b"\0")
         if rest[:2] == GZIP_MAGIC:
             self.member, self.errors = _decompressor()
@@ -99,7 +112,7 @@ class Source:
         raw.seek(0)
         self.compression = "gzip" if head == GZIP_MAGIC else None
         self._raw = raw
-        self._gunzip = _Gunzip(raw) if self.compression else None
+        self._gunzip = _Gunzip(raw, info.st_size) if self.compression else None
 
     @property
     def damage(self) -> str | None:
