@@ -112,13 +112,31 @@ def write(
 def op(name: str, ts: int, dur: int, *, ext: int = 1, tid: Any = 900, **args: Any) -> Event:
     """A cpu_op; ts, dur in ns."""
     args = {"External id": ext, "Record function id": 0, **args, "Ev Idx": ext}
-    return {"ph": "X", "cat": "cpu_op", "name": name, "pid": 900, "tid": tid, "ts": us(ts), "dur": us(dur), "args": args}
+    return {
+        "ph": "X",
+        "cat": "cpu_op",
+        "name": name,
+        "pid": 900,
+        "tid": tid,
+        "ts": us(ts),
+        "dur": us(dur),
+        "args": args,
+    }
 
 
 def launch(ts: int, dur: int, corr: int, name: str = "cudaLaunchKernel") -> Event:
     """A cuda_runtime row."""
     args = {"External id": corr, "cbid": 211, "correlation": corr}
-    return {"ph": "X", "cat": "cuda_runtime", "name": name, "pid": 900, "tid": 900, "ts": us(ts), "dur": us(dur), "args": args}
+    return {
+        "ph": "X",
+        "cat": "cuda_runtime",
+        "name": name,
+        "pid": 900,
+        "tid": 900,
+        "ts": us(ts),
+        "dur": us(dur),
+        "args": args,
+    }
 
 
 def kernel(name: str, ts: int, dur: int, *, corr: int = 1, stream: Any = 7, device: Any = 0, **args: Any) -> Event:
@@ -127,7 +145,16 @@ def kernel(name: str, ts: int, dur: int, *, corr: int = 1, stream: Any = 7, devi
         "External id": corr, "queued": 0, "device": device, "context": 1, "stream": stream, "correlation": corr,
         "grid": [1, 1, 1], "block": [128, 1, 1], **args,
     }  # fmt: skip
-    return {"ph": "X", "cat": "kernel", "name": name, "pid": 0, "tid": stream, "ts": us(ts), "dur": us(dur), "args": args}
+    return {
+        "ph": "X",
+        "cat": "kernel",
+        "name": name,
+        "pid": 0,
+        "tid": stream,
+        "ts": us(ts),
+        "dur": us(dur),
+        "args": args,
+    }
 
 
 COMM = {

@@ -7,7 +7,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from kineto_writer import BASE, LAYOUTS, job, kernel, op, text, write
+from kineto_writer import BASE, LAYOUTS, job, kernel, op, text
 
 from tracekit.errors import BrokenInput, LimitExceeded, TracekitError, UnusableInput
 from tracekit.parsers import documents, kineto, parse, source
@@ -114,8 +114,10 @@ def test_number_words_become_null(tmp_path: Path, word: str) -> None:
 
 
 def test_text_in_place_of_a_number_is_no_damage(tmp_path: Path) -> None:
-    whole = body().replace('"memory bandwidth (GB/s)": 3.5', '"memory bandwidth (GB/s)": "N/A"').replace(
-        '"bytes": 64', '"bytes": "N/A"'
+    whole = (
+        body()
+        .replace('"memory bandwidth (GB/s)": 3.5', '"memory bandwidth (GB/s)": "N/A"')
+        .replace('"bytes": 64', '"bytes": "N/A"')
     )
     trace = read(tmp_path / "a.json", whole, strict=True)[0]
     assert total(trace) == N
@@ -165,7 +167,9 @@ def test_bad_metadata_costs_only_itself(tmp_path: Path) -> None:
 
 
 def test_duplicate_keys_the_last_counts(tmp_path: Path) -> None:
-    whole = body().replace('  "schemaVersion": 1,', '  "distributedInfo": {"rank": 1},\n  "distributedInfo": {"rank": 2},')
+    whole = body().replace(
+        '  "schemaVersion": 1,', '  "distributedInfo": {"rank": 1},\n  "distributedInfo": {"rank": 2},'
+    )
     trace = read(tmp_path / "a.json", whole)[0]
     assert trace.meta.rank == 2
     assert "metadata key given twice (the last counts)" in reasons(trace)
@@ -230,7 +234,12 @@ def test_a_missing_file_and_a_folder_are_named(tmp_path: Path) -> None:
 
 
 def test_deep_nesting_is_lost_without_a_traceback(tmp_path: Path) -> None:
-    deep = '{"ph": "X", "cat": "cpu_op", "name": "d", "ts": 1, "dur": 1, "args": {"a": ' + "[" * 100_000 + "]" * 100_000 + "}}"
+    deep = (
+        '{"ph": "X", "cat": "cpu_op", "name": "d", "ts": 1, "dur": 1, "args": {"a": '
+        + "[" * 100_000
+        + "]" * 100_000
+        + "}}"
+    )
     whole = body("compact").replace('"traceEvents":[', '"traceEvents":[' + deep + ",", 1)
     assert total(both(tmp_path / "a.json", whole, "")) == N
 

@@ -39,13 +39,24 @@ def test_categories_and_threads_of_2021(tmp_path: Path) -> None:
 
 
 def test_communication_arguments_of_every_era(tmp_path: Path) -> None:
-    old = {"Collective name": "allreduce", "In msg size": 8, "Out msg size": 16, "Process Group ID": 3, "dtype": "Float"}
+    old = {
+        "Collective name": "allreduce",
+        "In msg size": 8,
+        "Out msg size": 16,
+        "Process Group ID": 3,
+        "dtype": "Float",
+    }
     new = {**COMM, "Rank": 1, "Src Rank": 2, "Dst Rank": 3, "Global rank start": 2, "Global rank stride": 1}
     events = [
         op("record_param_comms", 10, 5, **{"Input dims": [[2, 3]]}),
         op("record_param_comms", 20, 5, **old),
         op("record_param_comms", 30, 5, **new),
-        op("c10d::allreduce_", 40, 5, **{"Input Dims": [[[4, 4]]], "Input type": ["TensorList"], "Concrete Inputs": [""]}),
+        op(
+            "c10d::allreduce_",
+            40,
+            5,
+            **{"Input Dims": [[[4, 4]]], "Input type": ["TensorList"], "Concrete Inputs": [""]},
+        ),
         op("aten::mm", 50, 5, **{"Input Dims": [[1]]}),
         kernel("ncclDevKernel_AllReduce(x)", 60, 5, **COMM),
         kernel("anything", 70, 5, **COMM),
@@ -67,7 +78,12 @@ def test_communication_arguments_of_every_era(tmp_path: Path) -> None:
 def test_ids_of_64_bits_are_exact(tmp_path: Path, layout: str) -> None:
     big = (1 << 64) - 3
     filler = [op("aten::mm", 100 + i, 1, ext=5) for i in range(30)]
-    events = [*filler, launch(1, 1, big), kernel("k", 2, 1, corr=big, stream=(1 << 63) + 5), kernel("h", 3, 1, stream="0x7f00")]
+    events = [
+        *filler,
+        launch(1, 1, big),
+        kernel("k", 2, 1, corr=big, stream=(1 << 63) + 5),
+        kernel("h", 3, 1, stream="0x7f00"),
+    ]
     t = read(tmp_path, events, layout=layout)
     assert t.host.corr[0] == -3
     assert t.device.corr[0] == -3
@@ -132,7 +148,11 @@ def test_merged_files_give_one_trace_a_process(tmp_path: Path) -> None:
         return {**event, "pid": f"[{label}] {event['pid']}"}
 
     one, two = "TP00-DP00-PP00-EP00", "TP01-DP00-PP00-EP00"
-    events = [e for i, p in enumerate((two, one)) for e in (of(p, op("aten::mm", 1 + i, 5)), of(p, kernel("k", 9 + i, 5, device=None)))]
+    events = [
+        e
+        for i, p in enumerate((two, one))
+        for e in (of(p, op("aten::mm", 1 + i, 5)), of(p, kernel("k", 9 + i, 5, device=None)))
+    ]
     traces = kineto.parse(write(tmp_path / "a.json", events, head={"distributedInfo": {"rank": 0, "world_size": 2}}))
     assert [t.meta.coordinates for t in traces] == [{"TP": i, "DP": 0, "PP": 0, "EP": 0} for i in (0, 1)]
     assert [t.meta.part for t in traces] == [0, 1]
@@ -194,7 +214,15 @@ def test_on_demand_captures_are_marked(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("info", "rank"),
-    [({"rank": 0}, 0), ({}, None), ({"rank": None}, None), ({"rank": "x"}, None), ("text", None), (None, None), ([], None)],
+    [
+        ({"rank": 0}, 0),
+        ({}, None),
+        ({"rank": None}, None),
+        ({"rank": "x"}, None),
+        ("text", None),
+        (None, None),
+        ([], None),
+    ],
 )
 def test_every_field_of_distributed_info_is_optional(tmp_path: Path, info: Any, rank: int | None) -> None:
     assert read(tmp_path, [op("a", 1, 1)], head={"schemaVersion": 1, "distributedInfo": info}).meta.rank == rank
