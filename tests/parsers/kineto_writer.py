@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import gzip
 import json
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 Event = dict[str, Any]
 LAYOUTS = ("classic", "lines", "compact", "indent2", "indent4", "spaced")
