@@ -218,3 +218,40 @@ def account(spans: list[Span]) -> Truth:
 def totals(document: Any) -> dict[tuple[str, int], Truth]:
     """Truth of every (process, device) of a Kineto document."""
     return {device: account(spans) for device, spans in sorted(device_spans(events_of(document)).items())}
+
+
+# ---------------------------------------------------------------- traces without a device
+
+
+def host_totals(document: Any) -> Truth:
+    """Truth of a CPU-only gloo trace: workers' spans against the operators of the main thread.
+
+    Communication: `gloo:*` spans but barriers and sends; a receive only from the end of the last compute before
+    it returned. Compute: operators of the thread with the step markers that neither communicate nor enclose an
+    operator that does.
+    """
+    timed = [e for e in events_of(document) if e.get("ph") == "X" and "dur" in e]
+    main = next((e["tid"] for e in timed if str(e["name"]).startswith("ProfilerStep#")), None)
+    ops = [_span(e) for e in timed if e.get("cat") == "cpu_op" and e["tid"] == main]
+    talk = [(a, b) for a, b, name in ops if _talks(name)]
+    compute = [(a, b) for a, b, name in ops if not _talks(name) and not any(a <= s < b for s, _ in talk)]
+    spans: list[Span] = [(a, b, "compute") for a, b in compute]
+    for start, end, name in (_span(e) for e in timed if e.get("cat") == "user_annotation"):
+        kind = name.removeprefix("gloo:")
+        if kind == name or kind in {"barrier", "send"}:
+            continue
+        if kind == "recv":
+            start = min(end, max([start, *(min(b, end) for a, b in compute if a < end)]))
+        spans.append((start, end, "comm"))
+    return account([s for s in spans if s[1] > s[0]])
+
+
+def _span(event: Event) -> Span:
+    start = nanoseconds(event["ts"])
+    return start, start + nanoseconds(event["dur"]), str(event["name"])
+
+
+def _talks(name: str) -> bool:
+    return name == "record_param_comms" or name.startswith(
+        ("c10d::", "_c10d_functional::", "_c10d_functional_autograd::")
+    )
