@@ -44,6 +44,14 @@ def outcome(parts: list[Part], **how: object) -> dict[str, tuple[int | None, boo
         ("node3_4117.1743406976912802812.pt.trace.json", None),
         ("frank3.json", None),
         ("trace.json", None),
+        ("dp0_pp0_tp1_dcp0_ep1_rank5.1767189312.pt.trace.json.gz", 5),
+        ("mp_rank_00_model.json", None),
+        ("tp_rank_1_dp_rank_0.json", None),
+        ("local_rank_3.json", None),
+        ("tp_rank_1_rank_9.json", 9),
+        ("rank1-vs-rank2.json", None),
+        ("ranks0-7.json", None),
+        ("forward_decode_0/rank2.json", 2),
     ],
 )
 def test_rank_in_name(path: str, rank: int | None) -> None:
@@ -52,6 +60,8 @@ def test_rank_in_name(path: str, rank: int | None) -> None:
 
 def test_coordinates_in_name() -> None:
     assert coordinates_in_name("1755-TP-1-DP-0-PP-1-EP-0.trace.json.gz") == {"TP": 1, "DP": 0, "PP": 1, "EP": 0}
+    assert coordinates_in_name("dp0_pp1_tp2_dcp0_ep0.json") == {"DP": 0, "PP": 1, "TP": 2, "DCP": 0, "EP": 0}
+    assert coordinates_in_name("pp_rank_1_tp_rank_0.json") == {"PP": 1, "TP": 0}
     assert coordinates_in_name("http-server.json") is None
 
 
@@ -72,7 +82,10 @@ def test_on_demand_content_is_distrusted() -> None:
 
 def test_user_input_wins() -> None:
     ranks = user_ranks(r"gpu(?P<rank>\d+)", None)
-    assert outcome([part("gpu7/rank1.json", 2, 8)], user=ranks) == {"gpu7/rank1.json": (7, True)}
+    given = part("gpu7/rank1.json", 2, 8)
+    assert outcome([given], user=ranks) == {"gpu7/rank1.json": (7, True)}
+    assert given.identity == "map"
+    assert "content says rank 2" in (given.reason or "")
 
 
 def test_another_world_size_is_an_impostor() -> None:
@@ -137,6 +150,51 @@ def test_coordinates_give_ranks_only_when_one_to_one() -> None:
     assert [outcome([part(n) for n in names])[n][0] for n in names] == [0, 1, 2, 3]
     clash = ["9-TP-0-DP-0.trace.json", "9-TP-0-DP-1.trace.json"]
     assert {r for r, _ in outcome([part(n) for n in clash]).values()} == {None}
+
+
+def test_coordinates_of_an_incomplete_mesh_are_not_guessed() -> None:
+    names = ["9-TP-0-PP-0.json", "9-TP-1-PP-0.json", "9-TP-0-PP-1.json"]
+    assert [outcome([part(n) for n in names])[n][0] for n in names] == [0, 1, None]
+    names = ["9-TP-0-PP-0.json", "9-TP-0-PP-1.json"]
+    assert [outcome([part(n) for n in names])[n][0] for n in names] == [0, None]
+    assert [outcome([part(n, world=2) for n in names])[n][0] for n in names] == [0, 1]
+    assert [outcome([part(n, world=8) for n in names])[n][0] for n in names] == [0, None]
+
+
+def test_on_demand_captures_that_claim_one_rank_are_unknown_not_copies() -> None:
+    parts = [part("a.json", 0, 2, on_demand=True), part("b.json", 0, 2, on_demand=True)]
+    decision = resolve(parts)
+    assert [(p.rank, p.used, p.identity) for p in parts] == [(None, True, "none")] * 2
+    assert {f["code"] for f in decision.findings} >= {"rank-doubtful", "rank-unknown"}
+
+
+def test_windows_of_one_rank_the_one_shared_with_others_counts() -> None:
+    parts = [part("a.json", 0, 2, 0), part("b.json", 0, 2, 9), part("c.json", 1, 2, 0)]
+    assert outcome(parts) == {"a.json": (0, True), "b.json": (0, False), "c.json": (1, True)}
+    assert "another window of the same rank" in (parts[1].reason or "")
+
+
+def test_a_copy_of_a_trace_without_rank_counts_once() -> None:
+    first, copy = part("a.json"), part("b.json")
+    copy.digest = first.digest
+    assert outcome([copy, first]) == {"a.json": (None, True), "b.json": (None, False)}
+
+
+def test_a_trace_slightly_apart_is_kept_and_reported() -> None:
+    parts = [part("a.json", 0, 3), part("b.json", 1, 3), part("c.json", 2, 3, 5)]
+    decision = resolve(parts)
+    assert all(p.used for p in parts)
+    assert [f["rank"] for f in decision.findings if f["code"] == "time-apart"] == [2]
+
+
+def test_traces_without_rank_count_one_each_when_captures_are_compared() -> None:
+    parts = [part("a.json"), part("b.json"), part("c.json", start=4000)]
+    assert outcome(parts) == {"a.json": (None, True), "b.json": (None, True), "c.json": (None, False)}
+
+
+def test_gaps_are_known_missing_without_a_world_size() -> None:
+    decision = resolve([part("rank0.json"), part("rank3.json")])
+    assert "missing at least: 1-2" in next(f["message"] for f in decision.findings if f["code"] == "missing-ranks")
 
 
 def test_unknown_ranks_do_not_collide() -> None:

@@ -1,27 +1,24 @@
 """Which rank each trace is, and which traces belong to the run. Nothing is renumbered.
 
 Identity, surest first: the user's map or pattern; `distributedInfo.rank` in the file (distrusted in
-on-demand captures, whose writer may note a peer's rank); the file's name, then its folders' names.
-Left out, in this order: traces of another world size than most; traces recorded at another time than
-most; all but one of the traces that claim the same rank.
+on-demand captures, whose writer may note a peer's rank); the file's name, then its folders' names; mesh
+coordinates. Left out, in this order: traces of another world size than most; traces recorded at another
+time than most; all but one of the traces that claim the same rank; copies.
 """
 
 from __future__ import annotations
 
-import re
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
-from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
+
+from tracekit.ingest.names import coordinate_ranks, coordinates_in_name, rank_in_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from tracekit.model import TraceMeta
 
-_RANK = re.compile(r"(?i)(?<![a-z])(?:rank|rk)[-_. ]?\[?(\d{1,7})\]?(?!\d)")
-_WORKER = re.compile(r"(?i)(?<![a-z])worker[-_]?(\d{1,5})(?=[._-]|$)")
-_AXES = re.compile(r"(?i)(?:^|[-_.])(TP|DP|PP|EP|CP|DCP)[-_]?(\d{1,5})(?=[-_.]|$)")
 SLACK_NS = 30_000_000_000
 """Traces of one capture start within this time of each other."""
 
@@ -52,32 +49,17 @@ class Decision:
         self.findings.append({"severity": severity, "code": code, "rank": rank, "message": message})
 
 
-def rank_in_name(path: str) -> int | None:
-    """Rank spelled in the file's name, else in its folders' names from the inside out; never a pid or time."""
-    parts = PurePath(path).parts
-    for part in reversed(parts[-6:]):
-        hits = _RANK.findall(part)
-        if hits:
-            return int(hits[-1])
-    worker = _WORKER.findall(parts[-1]) if parts else []
-    return int(worker[-1]) if worker else None
-
-
-def coordinates_in_name(path: str) -> dict[str, int] | None:
-    """Mesh coordinates spelled in the file's name ("…-TP-0-DP-0-PP-1…"); None without a TP or PP one."""
-    found = {k.upper(): int(v) for k, v in _AXES.findall(PurePath(path).name)}
-    return found if {"TP", "PP"} & found.keys() else None
-
-
 def resolve(parts: list[Part], user: Callable[[str], int | None] | None = None) -> Decision:
     """Set rank, identity, used and reason of every part. The order of the parts does not matter."""
     decision = Decision()
     coordinate_rank = _coordinate_ranks(parts)
     for part in sorted(parts, key=_order):
         _identify(part, user, coordinate_rank, decision)
+    _doubtful(parts, decision)
     _world_sizes(parts, decision)
     _captures(parts, decision)
     _duplicates(parts, decision)
+    _apart(parts, decision)
     _missing(parts, decision)
     return decision
 
@@ -87,13 +69,9 @@ def _order(part: Part) -> tuple[str, int]:
 
 
 def _coordinate_ranks(parts: list[Part]) -> Mapping[tuple[str, int], int]:
-    """Rank = PP * TP-size + TP, the order of serving engines, when that is one to one over all parts."""
     found = {_order(p): c for p in parts if (c := p.meta.coordinates or coordinates_in_name(p.meta.path))}
-    if not found:
-        return {}
-    size = max(c.get("TP", 0) for c in found.values()) + 1
-    ranks = {k: c.get("PP", 0) * size + c.get("TP", 0) for k, c in found.items()}
-    return ranks if len(set(ranks.values())) == len(ranks) else {}
+    sizes = {p.meta.world_size for p in parts if _order(p) in found and p.meta.world_size}
+    return coordinate_ranks(found, sizes.pop() if len(sizes) == 1 else None)
 
 
 def _identify(
@@ -110,6 +88,9 @@ def _identify(
     content = None if meta.coordinates else meta.rank
     if given is not None:
         part.rank, part.identity = given, "map"
+        if content is not None and content != given:
+            part.reason = f"its content says rank {content}; the user's {given} counts"
+            decision.note("info", "rank-given", given, f"{meta.path}: {part.reason}")
         return
     if content is not None and not (meta.on_demand and named is not None):
         part.rank, part.identity = content, "distributedInfo"
@@ -125,6 +106,20 @@ def _identify(
         if content is not None and content != named:
             part.reason = f"on-demand capture says rank {content}, its name rank {named}: the name counts"
             decision.note("warning", "rank-name-conflict", named, f"{meta.path}: {part.reason}")
+
+
+def _doubtful(parts: list[Part], decision: Decision) -> None:
+    """An on-demand capture that shares its noted rank with another recording noted a peer's: unknown, not a copy."""
+    claims: dict[int, set[str]] = defaultdict(set)
+    for part in parts:
+        if part.rank is not None:
+            claims[part.rank].add(part.digest)
+    for part in sorted(parts, key=_order):
+        doubtful = part.meta.on_demand and part.identity == "distributedInfo" and part.rank is not None
+        if doubtful and len(claims[part.rank or 0]) > 1:
+            part.reason = f"on-demand capture; another recording says rank {part.rank} too, so neither is believed"
+            decision.note("warning", "rank-doubtful", None, f"{part.meta.path}: {part.reason}")
+            part.rank, part.identity = None, "none"
 
 
 def _leave_out(part: Part, decision: Decision, code: str, reason: str) -> None:
@@ -167,7 +162,7 @@ def _captures(parts: list[Part], decision: Decision) -> None:
         reach = max(reach, end)
     if len(clusters) < 2:
         return
-    best = max(clusters, key=lambda c: (len({p.rank for p in c}), c[0].window or (0, 0)))
+    best = max(clusters, key=lambda c: (_claims(c), c[0].window or (0, 0)))
     origin = min((p.window or (0, 0))[0] for p in best)
     for cluster in clusters:
         for part in cluster if cluster is not best else ():
@@ -181,24 +176,65 @@ def _captures(parts: list[Part], decision: Decision) -> None:
             )
 
 
+def _claims(cluster: list[Part]) -> int:
+    """Ranks in a capture; each trace without a rank is one of its own."""
+    return len({p.rank for p in cluster if p.rank is not None}) + sum(p.rank is None for p in cluster)
+
+
+def _overlap(a: Part, b: Part) -> bool:
+    return a.window is not None and b.window is not None and a.window[0] < b.window[1] and b.window[0] < a.window[1]
+
+
 def _duplicates(parts: list[Part], decision: Decision) -> None:
-    """Of the traces that claim one rank, keep the last attempt (attempt number, else latest window)."""
+    """Of the traces of one rank keep the one recorded together with most others; of equals the last attempt
+    (attempt number, else latest window). Copies of a trace without rank go, too.
+    """
+    used = [p for p in sorted(parts, key=_order) if p.used]
     by_rank: dict[int, list[Part]] = defaultdict(list)
-    for part in sorted(parts, key=_order):
-        if part.used and part.rank is not None:
+    first: dict[str, Part] = {}
+    for part in used:
+        if part.rank is not None:
             by_rank[part.rank].append(part)
+        elif first.setdefault(part.digest, part).meta.path != part.meta.path:
+            _leave_out(part, decision, "duplicate-file", f"a copy of {first[part.digest].meta.path}")
     for rank, same in sorted(by_rank.items()):
-        if len(same) < 2:
+        if len(same) > 1:
+            _keep_one(rank, same, used, decision)
+
+
+def _keep_one(rank: int, same: list[Part], used: list[Part], decision: Decision) -> None:
+    others = [p for p in used if p.rank != rank]
+
+    def merit(part: Part) -> tuple[int, int, tuple[int, int], int]:
+        together = len({p.rank for p in others if _overlap(part, p)})
+        return (together, part.meta.attempt or 0, part.window or (0, 0), part.events)
+
+    best = max(same, key=merit)  # of equals the first path
+    for part in same:
+        if part is best:
             continue
-        best = max(same, key=lambda p: (p.meta.attempt or 0, p.window or (0, 0), p.events))
-        if len({p.digest for p in same}) == 1:
-            best = same[0]
-        for part in same:
-            if part is best:
-                continue
-            copy = part.digest == best.digest
-            why = "a copy of" if copy else "rank claimed twice; the later and fuller recording counts:"
-            _leave_out(part, decision, "duplicate-rank", f"rank {rank}: {why} {best.meta.path}")
+        if part.digest == best.digest:
+            why = "a copy of"
+        elif part.meta.attempt != best.meta.attempt:
+            why = f"attempt {part.meta.attempt}; attempt {best.meta.attempt} counts:"
+        elif part.window and best.window and not _overlap(part, best):
+            why = "another window of the same rank; one window counts, analyse the others apart:"
+        else:
+            why = "rank claimed twice; the later and fuller recording counts:"
+        _leave_out(part, decision, "duplicate-rank", f"rank {rank}: {why} {best.meta.path}")
+
+
+def _apart(parts: list[Part], decision: Decision) -> None:
+    """Report traces that share no instant with any other although the others do share some: nothing is left out,
+    since clocks of hosts may differ and a rank's own numbers hold.
+    """
+    timed = [p for p in sorted(parts, key=_order) if p.used and p.window]
+    lonely = [p for p in timed if not any(_overlap(p, q) for q in timed if q is not p)]
+    if len(lonely) < len(timed):
+        for part in lonely:
+            reason = "recorded at no time at which another rank was: another clock or another capture"
+            part.reason = part.reason or reason
+            decision.note("warning", "time-apart", part.rank, f"{part.meta.path}: {reason}")
 
 
 def _missing(parts: list[Part], decision: Decision) -> None:
@@ -212,9 +248,17 @@ def _missing(parts: list[Part], decision: Decision) -> None:
             f"{len(unknown)} of {len(used)} traces do not say their rank (first: {unknown[0].meta.path}); "
             "give --rank-regex or --rank-map",
         )
-    if decision.world_size is None:
-        return
     seen = {p.rank for p in used if p.rank is not None}
+    if decision.world_size is None:
+        gaps = [r for r in range(max(seen, default=0)) if r not in seen] if len(seen) > 1 else []
+        if gaps and not unknown:
+            decision.note(
+                "info",
+                "missing-ranks",
+                None,
+                f"{len(seen)} ranks present, world size unknown; missing at least: {compress(gaps)}",
+            )
+        return
     missing = [r for r in range(decision.world_size) if r not in seen]
     if missing and decision.world_size > 1 and not unknown:
         decision.note(

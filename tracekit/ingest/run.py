@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import os
+import signal
+import sys
 from collections.abc import Callable, Iterable
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from tracekit.errors import UnusableInput
+from tracekit.errors import TracekitError, UnusableInput
 from tracekit.ingest.discover import Found, discover
 from tracekit.ingest.identity import Decision, Part, resolve
 from tracekit.ingest.usermap import user_ranks
@@ -97,10 +102,36 @@ def _each(found: Found, options: Options, workers: int | None) -> Iterator[tuple
 
     # Largest first keeps the pool busy to the end; results are taken in file order all the same.
     order = sorted(range(len(found.files)), key=lambda i: -found.files[i].stat().st_size)
-    with ProcessPoolExecutor(count, mp_context=multiprocessing.get_context("forkserver")) as pool:
-        jobs = {i: pool.submit(work, i, str(found.files[i]), options) for i in order}
+    pool = ProcessPoolExecutor(
+        count, mp_context=multiprocessing.get_context("forkserver"), initializer=_end_at_once_on_interrupt
+    )
+    try:
+        with _no_main_module():
+            jobs = {i: pool.submit(work, i, str(found.files[i]), options) for i in order}
         for i, path in enumerate(found.files):
             yield path, jobs.pop(i).result()
+    except BrokenProcessPool as e:
+        raise TracekitError(
+            f"a worker process was killed ({count} at work); most often memory ran out: use fewer with --workers"
+        ) from e
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _end_at_once_on_interrupt() -> None:
+    """Ctrl-C reaches workers, too: they go without a word."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+@contextmanager
+def _no_main_module() -> Iterator[None]:
+    """Start workers without the caller's script: they need nothing of it, and importing it anew would run it again."""
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
 
 
 def _collect(
