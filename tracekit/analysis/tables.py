@@ -61,11 +61,17 @@ def from_list(values: Sequence[Any], type_: pa.DataType) -> pa.Array[Any]:
         bitmap, nulls = _bitmap(missing)
         return pa.Array.from_buffers(type_, len(values), [bitmap, pa.py_buffer(bits.tobytes())], nulls)
     dtype = np.dtype(_NUMPY[str(type_)])
-    if dtype.kind in "iu":
-        limits = np.iinfo(dtype)
-        missing |= np.array([v is not None and not limits.min <= v <= limits.max for v in values], np.bool_)
-    plain = np.fromiter((0 if m else v for v, m in zip(values, missing.tolist(), strict=True)), dtype, len(values))
-    return from_numpy(plain, type_, missing)
+    if dtype.kind == "f":
+        return from_numpy(np.fromiter((0.0 if v is None else v for v in values), dtype, len(values)), type_, missing)
+    low, high = int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
+    try:
+        plain = np.fromiter((0 if v is None else v for v in values), np.int64, len(values))
+        misfit = (plain < low) | (plain > high)
+    except OverflowError:  # uint64 ids, and numbers beyond any type
+        misfit = np.array([v is not None and not low <= v <= high for v in values], np.bool_)
+        kept = zip(values, (missing | misfit).tolist(), strict=True)
+        plain = np.fromiter((0 if m else v for v, m in kept), dtype, len(values))
+    return from_numpy(np.where(misfit, 0, plain), type_, missing | misfit)
 
 
 def encoded(codes: NDArray[np.int32], names: Sequence[str], missing: NDArray[np.bool_] | None = None) -> pa.Array[Any]:
