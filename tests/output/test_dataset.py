@@ -84,6 +84,60 @@ def test_a_file_in_the_way(result: Any, tmp_path: Path) -> None:
         result.write(tmp_path / "out", overwrite=True)
 
 
+def test_what_must_never_be_deleted(result: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    traces = tmp_path / "traces"
+    traces.mkdir()
+    for file in SAMPLE.glob("rank*.json.gz"):
+        (traces / file.name).write_bytes(file.read_bytes())
+    own = tk.analyze(traces, workers=1)
+    for folder in (traces, tmp_path):
+        with pytest.raises(UsageError, match="would delete"):
+            own.write(folder, overwrite=True)
+    work = tmp_path / "work" / "here"
+    work.mkdir(parents=True)
+    monkeypatch.chdir(work)
+    with pytest.raises(UsageError, match="would delete"):
+        result.write(work.parent, overwrite=True)
+    assert len(list(traces.iterdir())) == 2
+    own.write(traces / "out")
+    again = tk.analyze(traces, workers=1)
+    assert again.run.tables["ranks"] == own.run.tables["ranks"]
+
+
+def test_a_link_to_a_folder_stays_a_link(result: Any, tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    result.write(tmp_path / "link")
+    result.write(tmp_path / "link")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "real" / "manifest.json").exists()
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["link", "real"]
+
+
+def test_a_file_system_that_cannot_exchange_folders(
+    result: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parquet, "_exchange", lambda *_: False)
+    out = result.write(tmp_path / "out")
+    (out / "stale").write_text("")
+    result.write(out)
+    assert not (out / "stale").exists()
+    assert [p.name for p in tmp_path.iterdir()] == ["out"]
+
+
+def test_what_a_killed_run_left_is_removed(result: Any, tmp_path: Path) -> None:
+    import subprocess
+    import sys
+
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    out = tmp_path / "out"
+    left = tmp_path / f"{parquet._prefix(out)}{ended.pid}"
+    left.mkdir()
+    result.write(out)
+    assert [p.name for p in tmp_path.iterdir()] == ["out"]
+
+
 @pytest.mark.parametrize("dies_in", ["_write_table", "_manifest", "_swap"])
 def test_a_death_leaves_the_previous_dataset(
     result: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dies_in: str

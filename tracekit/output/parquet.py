@@ -7,9 +7,12 @@ A reader never sees half a dataset, and a killed run leaves the previous one.
 
 from __future__ import annotations
 
+import glob
 import json
 import os
+import platform
 import shutil
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -23,7 +26,7 @@ from tracekit.output.rows import table_of
 from tracekit.version import __version__
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Iterable
 
     from tracekit.ingest.run import RunTables
 
@@ -37,9 +40,9 @@ def write(run: RunTables, folder: Path, *, overwrite: bool = False) -> Path:
     An older dataset of tracekit's is replaced; a folder with anything else in it only with overwrite
     (else UsageError, and nothing is touched).
     """
-    folder = folder.absolute()
-    _may_replace(folder, overwrite)
-    staging = folder.with_name(f".{folder.name}.tracekit-{os.getpid()}")
+    folder = may_write(folder, [r["source"] for r in run.tables["ranks"]], overwrite=overwrite)
+    staging = folder.with_name(f"{_prefix(folder)}{os.getpid()}")
+    _sweep(folder)
     try:
         shutil.rmtree(staging, ignore_errors=True)
         staging.mkdir(parents=True)
@@ -56,33 +59,79 @@ def write(run: RunTables, folder: Path, *, overwrite: bool = False) -> Path:
     return folder
 
 
-def _may_replace(folder: Path, overwrite: bool) -> None:
-    if not folder.exists() or overwrite:
-        if folder.exists() and not folder.is_dir():
-            raise UsageError(f"{folder}: a file is in the way of the dataset; name a folder")
-        return
-    if not folder.is_dir():
+def may_write(folder: Path, sources: Iterable[str] = (), *, overwrite: bool = False) -> Path:
+    """The real path of a dataset folder that may be written or replaced; else UsageError.
+
+    Never replaced, not even with overwrite: a folder that holds a source, the working directory or the home.
+    """
+    real = folder.expanduser().resolve()
+    if not real.exists():
+        return real
+    if not real.is_dir():
         raise UsageError(f"{folder}: a file is in the way of the dataset; name a folder")
-    if any(folder.iterdir()) and not (folder / DATASET_MARK).exists():
+    if (real / DATASET_MARK).exists() or not any(real.iterdir()):
+        return real
+    if not overwrite:
         raise UsageError(
             f"{folder}: holds files that tracekit did not write; name another folder, or replace it with -f"
         )
+    for kept in (*map(Path, sources), Path.cwd(), Path.home()):
+        if kept.resolve().is_relative_to(real):
+            raise UsageError(f"{folder}: holds {kept}, which replacing it would delete; name another folder")
+    return real
+
+
+def _prefix(folder: Path) -> str:
+    return f".{folder.name}.tracekit-{platform.node()}-"
+
+
+def _sweep(folder: Path) -> None:
+    """Remove what killed runs on this machine left beside the dataset."""
+    prefix = _prefix(folder)
+    for left in folder.parent.glob(f"{glob.escape(prefix)}*"):
+        pid = left.name[len(prefix) :].removeprefix("old-")
+        if pid.isdigit() and not _alive(int(pid)):
+            shutil.rmtree(left, ignore_errors=True)
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True
 
 
 def _swap(staging: Path, folder: Path) -> None:
-    """Put the new dataset in place; the old one goes only after that."""
+    """Put the new dataset in place in one step; the old one goes only after that."""
     if not folder.exists():
         staging.rename(folder)
-        return
-    old = folder.with_name(f".{folder.name}.tracekit-old-{os.getpid()}")
-    shutil.rmtree(old, ignore_errors=True)
-    folder.rename(old)
+    elif _exchange(staging, folder):
+        shutil.rmtree(staging, ignore_errors=True)
+    else:
+        old = folder.with_name(f"{_prefix(folder)}old-{os.getpid()}")
+        shutil.rmtree(old, ignore_errors=True)
+        folder.rename(old)
+        try:
+            staging.rename(folder)
+        except OSError:
+            old.rename(folder)
+            raise
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def _exchange(a: Path, b: Path) -> bool:
+    """Exchange two folders atomically (Linux renameat2); False where system or file system cannot."""
+    import ctypes
+
     try:
-        staging.rename(folder)
-    except OSError:
-        old.rename(folder)
-        raise
-    shutil.rmtree(old, ignore_errors=True)
+        call = ctypes.CDLL(None).renameat2
+    except (OSError, AttributeError, TypeError):
+        return False
+    here, exchange = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
+    return bool(call(here, os.fsencode(a), here, os.fsencode(b), exchange) == 0)
 
 
 def _metadata(run: RunTables, table: str) -> dict[bytes, bytes]:
