@@ -59,7 +59,10 @@ def test_report_is_plain_text(result: Any) -> None:
     assert "| zero3 |" in result.to_markdown()
 
 
-def test_without_detail_the_small_tables_remain() -> None:
+def test_without_detail_the_small_tables_remain_and_the_rest_is_refused(tmp_path: Path) -> None:
     small = tk.analyze(SAMPLE, workers=1, detail=False)
     assert len(small.exposure)
-    assert len(small.arrow("activities")) == 0
+    with pytest.raises(UsageError, match="detail=True"):
+        small.arrow("activities")
+    with pytest.raises(UsageError, match="detail=True"):
+        small.write(tmp_path / "out")

@@ -154,13 +154,21 @@ def test_a_death_leaves_the_previous_dataset(
     assert sorted(p.relative_to(out) for p in out.rglob("*")) == before
 
 
-def test_a_trace_without_rank_has_null_ranks(tmp_path: Path) -> None:
+@pytest.mark.parametrize("nameless", [{0}, {0, 1}])
+def test_a_trace_without_rank_has_null_ranks(tmp_path: Path, nameless: set[int]) -> None:
     import gzip
 
-    trace = json.loads(gzip.decompress((SAMPLE / "rank0.json.gz").read_bytes()))
-    del trace["distributedInfo"]
-    (tmp_path / "trace.json").write_text(json.dumps(trace))
-    out = tk.analyze(tmp_path / "trace.json").write(tmp_path / "out")
+    import pandas as pd
+
+    for rank in (0, 1):
+        trace = json.loads(gzip.decompress((SAMPLE / f"rank{rank}.json.gz").read_bytes()))
+        if rank in nameless:
+            del trace["distributedInfo"]
+        (tmp_path / f"trace-{'ab'[rank]}.json").write_text(json.dumps(trace))
+    out = tk.analyze([tmp_path / "trace-a.json", tmp_path / "trace-b.json"], workers=1).write(tmp_path / "out")
+    expected = {None if r in nameless else r for r in (0, 1)}
     read = ds.dataset(out / "activities", format="parquet", partitioning="hive").to_table()
-    assert read.num_rows
-    assert set(read.column("rank").to_pylist()) == {None}
+    assert set(read.column("rank").to_pylist()) == expected
+    frame = pd.read_parquet(out / "collectives")
+    assert {None if pd.isna(r) else int(r) for r in frame["rank"].unique()} == expected
+    assert json.loads((out / "manifest.json").read_text())["tables"]["activities"]["partitioned_by"] == []

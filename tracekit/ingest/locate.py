@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from tracekit.errors import UsageError
 from tracekit.ingest.discover import discover
+from tracekit.ingest.identity import compress
 from tracekit.ingest.run import run
 from tracekit.ingest.worker import Options, labelled_parts
 
@@ -34,7 +35,9 @@ def rank_of_run(
     rows = [r for r in run(paths, options, rank_regex=rank_regex, rank_map=rank_map).tables["ranks"] if r["used"]]
     hits = [r for r in rows if rank is None or r["rank"] == rank]
     if len(hits) != 1:
-        present = ", ".join("?" if r["rank"] is None else str(r["rank"]) for r in rows)
-        raise UsageError(f"--collective: name the rank as RANK:ID; ranks here: {present}")
+        present = compress([r["rank"] for r in rows if r["rank"] is not None]) or "none known"
+        raise UsageError(
+            f"--collective: name the rank as RANK:ID; ranks here: {present} (a trace without rank: give its file alone)"
+        )
     parts = labelled_parts(hits[0]["source"], options)
     return next(p for p in parts if p.meta.part == hits[0]["part"])

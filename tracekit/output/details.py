@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from tracekit.analysis.tables import constant, from_numpy
-from tracekit.model import arrow_schema
+from tracekit.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,10 +26,10 @@ def each(run: RunTables, table: str) -> Iterator[tuple[int | None, pa.Table]]:
 
 
 def merged(run: RunTables, table: str) -> pa.Table:
-    """All ranks in one table."""
+    """All ranks in one table. UsageError when the run was analysed without detail."""
     parts = [t for _, t in each(run, table)]
     if not parts:
-        return arrow_schema(table).empty_table()
+        raise UsageError(f"{table}: not kept; analyse with detail=True")
     return pa.concat_tables(parts).unify_dictionaries().combine_chunks()
 
 

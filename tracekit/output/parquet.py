@@ -1,7 +1,6 @@
 """The dataset on disk: `OUT/manifest.json` + `OUT/<table>/…parquet`, replaced in one rename.
 
-Per-rank tables are Hive-partitioned (`rank=00012/`; a trace without a rank goes where Hive puts nulls, and
-where no rank is known at all the column stays in the files).
+Per-rank tables are Hive-partitioned (`rank=00012/`); where a trace has no known rank they lie flat and keep the column.
 A reader never sees half a dataset, and a killed run leaves the previous one.
 """
 
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
     from tracekit.ingest.run import RunTables
 
 ROW_GROUP = 120_000
-NO_RANK = "__HIVE_DEFAULT_PARTITION__"
 
 
 def write(run: RunTables, folder: Path, *, overwrite: bool = False) -> Path:
@@ -40,6 +38,8 @@ def write(run: RunTables, folder: Path, *, overwrite: bool = False) -> Path:
     An older dataset of tracekit's is replaced; a folder with anything else in it only with overwrite
     (else UsageError, and nothing is touched).
     """
+    if not run.details:
+        raise UsageError("the dataset needs the big tables: analyse with detail=True")
     folder = may_write(folder, [r["source"] for r in run.tables["ranks"]], overwrite=overwrite)
     staging = folder.with_name(f"{_prefix(folder)}{os.getpid()}")
     _sweep(folder)
@@ -152,18 +152,20 @@ def _write_table(run: RunTables, table: str, folder: Path) -> int:
         _put(data, folder / "part-0.parquet", _metadata(run, table))
         return int(data.num_rows)
     rows = 0
-    # Readers infer the partition's type from its values: with no rank known there is nothing to infer from.
-    partitioned = any(rank is not None for rank, _, _ in run.details)
+    partitioned = _partitioned(run)
     for number, (rank, data) in enumerate(each(run, table)):
         name = f"part-{number}.parquet"
         if partitioned:
             data = data.drop_columns(["rank"])
-            name = f"rank={NO_RANK if rank is None else f'{rank:05d}'}/{name}"
+            name = f"rank={rank:05d}/{name}"
         _put(data, folder / name, _metadata(run, table))
         rows += data.num_rows
-    if not run.details:
-        folder.mkdir(parents=True, exist_ok=True)
     return rows
+
+
+def _partitioned(run: RunTables) -> bool:
+    """Whether ranks are folders: only when all are known, since not every reader takes a folder for null."""
+    return all(rank is not None for rank, _, _ in run.details)
 
 
 def _put(data: pa.Table, path: Path, metadata: dict[bytes, bytes]) -> None:
@@ -187,6 +189,7 @@ def _manifest(run: RunTables, counts: dict[str, int]) -> dict[str, Any]:
         "world_size": run.world_size,
         "sources": [r["source"] for r in run.tables["ranks"] if r["used"]],
         "tables": {
-            name: {"rows": n, "partitioned_by": ["rank"] if TABLES[name].per_rank else []} for name, n in counts.items()
+            name: {"rows": n, "partitioned_by": ["rank"] if TABLES[name].per_rank and _partitioned(run) else []}
+            for name, n in counts.items()
         },
     }
