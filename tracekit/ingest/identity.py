@@ -196,7 +196,7 @@ def _duplicates(parts: list[Part], decision: Decision) -> None:
         if part.rank is not None:
             by_rank[part.rank].append(part)
         elif first.setdefault(part.digest, part).meta.path != part.meta.path:
-            _leave_out(part, decision, "duplicate-file", f"a copy of {first[part.digest].meta.path}")
+            _leave_out(part, decision, "duplicate-file", f"the same recording as {first[part.digest].meta.path}")
     for rank, same in sorted(by_rank.items()):
         if len(same) > 1:
             _keep_one(rank, same, used, decision)
@@ -214,7 +214,7 @@ def _keep_one(rank: int, same: list[Part], used: list[Part], decision: Decision)
         if part is best:
             continue
         if part.digest == best.digest:
-            why = "a copy of"
+            why = "the same recording as"
         elif part.meta.attempt != best.meta.attempt:
             why = f"attempt {part.meta.attempt}; attempt {best.meta.attempt} counts:"
         elif part.window and best.window and not _overlap(part, best):
