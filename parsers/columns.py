@@ -139,7 +139,7 @@ class Columns:
         self._place(out, events, args)
         out["corr"].append(ints([a.correlation for a in args]))
         out["ext"].append(self._external(args))
-        nbytes = [a.nbytes if a.nbytes is not None else a.size for a in args] if full else []
+        nbytes = [a.nbytes for a in args] if full else []
         out["nbytes"].append(ints(nbytes) if full else np.full(n, -1, np.int64))
         peers = cls == DeviceClass.MEMCPY and full
         out["peer"].append(

@@ -25,7 +25,6 @@ class Args(msgspec.Struct, gc=False):
     device: Scalar = None
     stream: Any = None
     nbytes: Any = msgspec.field(default=None, name="bytes")
-    size: Any = None
     from_device: Any = msgspec.field(default=None, name="fromDevice")
     to_device: Any = msgspec.field(default=None, name="toDevice")
     collective: Any = msgspec.field(default=None, name="Collective name")

@@ -62,13 +62,18 @@ def open(  # noqa: A001 - `tracekit.open` is the documented name
 def analyze(
     run: Run | Paths, *, detail: bool = True, progress: Callable[[int, int, str], None] | None = None, **options: Any
 ) -> Result:
-    """Analyse a run. detail: keep the per-activity and per-call tables (on disk until the result goes).
+    """Analyse a run, or paths with the options of `open`.
+
+    detail: keep the per-activity and per-call tables (on disk until the result goes). progress: called with
+    (files done, files in all, file).
 
     Raises UnusableInput, UsageError, RuleError (see `tracekit.errors`).
     """
     from tracekit.ingest.run import run as execute
     from tracekit.ingest.worker import Options, rules_of
 
+    if isinstance(run, Run) and options:
+        raise UsageError(f"{', '.join(options)}: give the options to open(), where this run was made")
     job = run if isinstance(run, Run) else open(run, **options)
     folder = tempfile.mkdtemp(prefix="tracekit-") if detail else None
     try:
@@ -123,6 +128,9 @@ class Result:
             return self.frame(name)
         raise AttributeError(name)
 
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *TABLES]
+
     @cached_property
     def document(self) -> dict[str, Any]:
         """The object that `tracekit analyze --json` prints."""
@@ -136,6 +144,18 @@ class Result:
 
         return dumps(self.document)
 
+    def report(self, *, all_ranks: bool = False, steps: bool = False, width: int = 120) -> str:
+        """The terminal report as plain text."""
+        import io
+
+        from rich.console import Console
+
+        from tracekit.output.terminal import report
+
+        sink = io.StringIO()
+        report(self.run, Console(file=sink, width=width, color_system=None), all_ranks=all_ranks, steps=steps)
+        return sink.getvalue()
+
     def to_markdown(self) -> str:
         """The report as Markdown, to paste into an issue."""
         from tracekit.output.markdown import render
@@ -143,7 +163,10 @@ class Result:
         return render(self.run)
 
     def write(self, folder: str | Path, *, overwrite: bool = False) -> Path:
-        """Write the Parquet dataset; replaces an older dataset of tracekit's, anything else only with overwrite."""
+        """Write the Parquet dataset; replaces an older dataset of tracekit's, anything else only with overwrite.
+
+        Returns the real path. Raises UsageError before anything is touched, TracekitError when writing fails.
+        """
         from tracekit.output.parquet import write
 
         return write(self.run, Path(folder), overwrite=overwrite)

@@ -140,6 +140,70 @@ def test_doctor_describes_a_file() -> None:
     assert document["files"][0]["usable"] is True
 
 
+def test_doctor_names_foreign_files_once(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("hello")
+    code, out, err = call("doctor", tmp_path / "notes.txt")
+    assert code == 3
+    assert out.count("plain text") == 1
+    assert "plain text" not in err
+    code, out, _ = call("doctor", tmp_path / "notes.txt", SAMPLE / "rank0.json.gz")
+    assert code == 0
+    assert "not usable: plain text" in out
+
+
+def test_a_folder_in_the_way_is_told_before_the_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "mine.txt").write_text("")
+    monkeypatch.setattr("tracekit.api.analyze", None)
+    code, _, err = call("analyze", SAMPLE, "-o", tmp_path)
+    assert code == 2
+    assert "did not write" in err
+
+
+def test_a_mixed_folder_uses_the_traces_and_lists_the_rest(tmp_path: Path) -> None:
+    for file in SAMPLE.glob("rank*.json.gz"):
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    (tmp_path / "notes.txt").write_text("hello")
+    (tmp_path / "empty.json").write_bytes(b"")
+    (tmp_path / ".hidden.json").write_bytes(b"{}")
+    document = json.loads(call("analyze", tmp_path, "--json", "--workers", 1)[1])
+    assert len(document["totals"]) == 2
+    passed_over = {Path(h["source"]).name for h in document["health"] if h["reason"].startswith("not a trace")}
+    assert passed_over == {"notes.txt", "empty.json"}
+
+
+def test_one_file_given_twice_counts_once(tmp_path: Path) -> None:
+    (tmp_path / "link.json.gz").symlink_to(SAMPLE / "rank0.json.gz")
+    document = json.loads(call("analyze", SAMPLE / "rank0.json.gz", tmp_path, "--json", "--workers", 1)[1])
+    assert len(document["ranks"]) == 1
+
+
+def test_a_rank_pattern_that_matches_nothing_is_code_2() -> None:
+    code, _, err = call("analyze", SAMPLE, "--rank-regex", r"worker-(\d+)")
+    assert code == 2
+    assert "none of the 2 files" in err
+
+
+def test_a_script_without_main_guard_may_use_workers(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(f"import tracekit as tk\nprint(len(tk.analyze({str(SAMPLE)!r}, workers=2).document['totals']))\n")
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("2\n", "")
+
+
+def test_a_worker_that_dies_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tracekit.ingest.run._end_at_once_on_interrupt", _die)
+    code, _, err = call("analyze", SAMPLE, "--workers", 2)
+    assert code == 1
+    assert "--workers" in err
+    assert "defect" not in err
+
+
+def _die() -> None:
+    import os
+
+    os._exit(1)
+
+
 def test_rules_list_show_check(tmp_path: Path) -> None:
     code, out, _ = call("rules", "list", "--kind", "kernel")
     assert code == 0
@@ -204,9 +268,11 @@ def test_start_up_imports_nothing_heavy(args: list[str], absent: list[str], tmp_
     assert [m for m in absent if m in loaded] == []
 
 
-def test_a_closed_pipe_is_quiet() -> None:
-    command = f"{sys.executable} -c 'from tracekit.commands import main; main()' schema | head -1"
-    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True)
+@pytest.mark.parametrize("args", ["schema", f"analyze --workers 1 {SAMPLE}", f"analyze --workers 1 --json {SAMPLE}"])
+def test_a_closed_pipe_is_quiet(args: str) -> None:
+    command = f"set -o pipefail; {sys.executable} -c 'from tracekit.commands import main; main()' {args} | head -1"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    assert done.returncode == 0
     assert "Traceback" not in done.stderr
     assert "BrokenPipe" not in done.stderr
 

@@ -85,5 +85,7 @@ def test_no_comm_is_never_zero_percent(tmp_path: Path) -> None:
 def test_small_helpers() -> None:
     assert clean("a\x00b\u202ec") == "a?b?c"
     assert escape("a|b") == "a\\|b"
+    assert "@octocat" not in escape("@octocat")
+    assert "://" not in escape("https://example.org")
     assert (ms(1_500_000), ms(15_000_000), ms(1_500_000_000)) == ("1.500", "15.0", "1,500")
     assert (percent(1, 4), percent(1, 0)) == ("25.0 %", "–")

@@ -6,7 +6,7 @@ import os
 import sys
 import traceback
 from importlib import import_module
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
@@ -71,9 +71,11 @@ def main(args: list[str] | None = None) -> Any:
         click.echo(f"tracekit: {e}", err=True)
         sys.exit(e.exit_code)
     except BrokenPipeError:
-        # The reader has gone (head, less): nothing is wrong. Keep the interpreter from complaining at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
+        _reader_has_gone()
+    except SystemExit as e:
+        if isinstance(e.__context__, BrokenPipeError):  # how click and rich report it
+            _reader_has_gone()
+        raise
     except KeyboardInterrupt:
         sys.exit(130)
     except Exception as e:
@@ -86,3 +88,9 @@ def main(args: list[str] | None = None) -> Any:
         )
         sys.exit(1)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _reader_has_gone() -> NoReturn:
+    """The reader (head, less) has enough: nothing is wrong. Keep the interpreter from complaining at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    sys.exit(0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -48,6 +49,10 @@ def command(
     """
     from tracekit.api import analyze, open
 
+    if output is not None:
+        from tracekit.output.parquet import may_write
+
+        may_write(Path(output), overwrite=force)  # better told before the work than after it
     run = open(paths, rules=rule_files, **how)
     result = analyze(run, detail=output is not None, progress=_progress(quiet))
     if output is not None:

@@ -25,19 +25,14 @@ def command(paths: tuple[str, ...], strict: bool, as_json: bool) -> None:
     Exit code 3 when no file can be used.
     """
     from tracekit.errors import UnusableInput
-    from tracekit.ingest.discover import discover
+    from tracekit.ingest.discover import survey
     from tracekit.output.doctor import lines
 
-    reports: list[dict[str, Any]] = []
-    try:
-        found = discover(paths)
-        files, others = found.files, found.others
-    except UnusableInput as e:
-        click.echo(json.dumps({"files": [], "error": str(e)}) if as_json else str(e), err=not as_json)
-        raise
-    for path, what in others:
-        reports.append({"file": str(path), "format": what.title, "usable": False, "reason": what.advice})
-    for path in files:
+    found = survey(paths)
+    reports: list[dict[str, Any]] = [
+        {"file": str(path), "format": what.title, "usable": False, "reason": what.advice} for path, what in found.others
+    ]
+    for path in found.files:
         reports += _examine(path, strict)
     if as_json:
         click.echo(json.dumps({"files": reports}, indent=1))

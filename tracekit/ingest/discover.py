@@ -27,11 +27,19 @@ class Found:
 
 
 def discover(paths: Iterable[str | Path]) -> Found:
-    """Expand files, folders (recursive) and glob patterns; sniff each file once.
+    """The traces below `paths`, and what was passed over.
 
     Raises UnusableInput when a path does not exist or nothing readable is found; the message names the
     format or fault of each file (the first few).
     """
+    found = survey(paths)
+    if not found.files:
+        raise _nothing(found)
+    return found
+
+
+def survey(paths: Iterable[str | Path]) -> Found:
+    """Expand files, folders (recursive) and glob patterns; sniff each file once. UnusableInput when a path is none."""
     found = Found()
     for path in _expand(paths):
         what = identify(path)
@@ -39,8 +47,6 @@ def discover(paths: Iterable[str | Path]) -> Found:
             found.files.append(path)
         else:
             found.others.append((path, what))
-    if not found.files:
-        raise _nothing(found)
     return found
 
 
@@ -56,7 +62,8 @@ def _nothing(found: Found) -> UnusableInput:
 
 
 def _expand(paths: Iterable[str | Path]) -> list[Path]:
-    out: dict[Path, None] = {}
+    """Files in the order given; one that is reached twice (another spelling, a link) counts once."""
+    out: dict[Path, Path] = {}
     for given in paths:
         path = Path(given)
         if path.is_dir():
@@ -69,10 +76,11 @@ def _expand(paths: Iterable[str | Path]) -> list[Path]:
             inside = _matching(path)
             if not inside:
                 raise UnusableInput(f"{path}: no such file or folder, and no file matches it as a pattern")
-        out.update(dict.fromkeys(inside))
+        for file in inside:
+            out.setdefault(file.resolve(), file)
         if len(out) > MAX_FILES:
             raise UnusableInput(f"{path}: more than {MAX_FILES:,} files; give a folder with traces only")
-    return list(out)
+    return list(out.values())
 
 
 def _matching(pattern: Path) -> list[Path]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from tracekit.errors import TracekitError, UnusableInput
+from tracekit.errors import TracekitError, UnusableInput, UsageError
 from tracekit.ingest.discover import Found, discover
 from tracekit.ingest.identity import Decision, Part, resolve
 from tracekit.ingest.usermap import user_ranks
@@ -60,6 +60,8 @@ def run(
     """
     user = user_ranks(rank_regex, rank_map)
     found = discover(paths)
+    if user and all(user(str(f)) is None for f in found.files):
+        raise UsageError(f"--rank-regex / --rank-map: none of the {len(found.files)} files matches; ranks are untold")
     results, failures = _work(found, options, workers, progress)
     if failures and (options.strict or not results):
         raise UnusableInput("\n".join(f.message for f in failures[:5]))

@@ -11,12 +11,14 @@ if TYPE_CHECKING:
     from tracekit.ingest.run import RunTables
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>()#+!|~@])")
+_JOINER = "\u2060"  # invisible; a backslash does not keep GitHub from linking
 _TEXT = {"strategy", "operation", "group", "where", "largest strategy", "complete", "rank"}
 
 
 def escape(text: str) -> str:
-    """Text from a trace as inert Markdown."""
-    return _SPECIAL.sub(r"\\\1", clean(text))
+    """Text from a trace as inert Markdown: no markup, no link, no mention of a user."""
+    inert = clean(text).replace("@", f"@{_JOINER}").replace("://", f":{_JOINER}//")
+    return _SPECIAL.sub(r"\\\1", inert)
 
 
 def render(run: RunTables, *, all_ranks: bool = False, steps: bool = False) -> str:
