@@ -25,6 +25,10 @@ BLOCK = 1 << 20
 MAX_EVENT = 64 << 20
 """Bytes of one event, of a header or of a tail beyond which a file is refused."""
 
+MAX_METADATA = 4 << 20
+"""Bytes of metadata whose nesting is followed; longer or damaged metadata is read key by key."""
+_NESTING_OF_EVENTS = 2  # the document's brace and the bracket of the events
+_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
 _EVENTS_KEY = re.compile(rb'"traceEvents"\s*:\s*\[')
 _KEY_REACH = 256
 """How far a key may reach over the end of a block (white space included)."""
@@ -117,8 +121,8 @@ class Documents:
     def _head(self, doc: Document) -> bool:
         scanned = 0
         while True:
-            found = _EVENTS_KEY.search(self.buffer, max(0, scanned - _KEY_REACH))
-            end = found.end() if found else self._list_start(doc)
+            found = self._events_key() if _EVENTS_KEY.search(self.buffer, max(0, scanned - _KEY_REACH)) else 0
+            end = found or self._list_start(doc)
             if end:
                 doc.head = self.buffer[:end]
                 self._drop(end)
@@ -128,6 +132,20 @@ class Documents:
             if not self._fill(scanned):
                 doc.head = self.buffer
                 return False
+
+    def _events_key(self) -> int:
+        """End of the first `"traceEvents": [` that is a key of the document itself, not of a value in it.
+
+        In a damaged header nesting cannot be told: there the first one counts.
+        """
+        first = 0
+        while True:
+            for found in _EVENTS_KEY.finditer(self.buffer):
+                first = first or found.end()
+                if _nesting(self.buffer[: found.end()]) == _NESTING_OF_EVENTS:
+                    return found.end()
+            if len(self.buffer) > MAX_METADATA or not self._fill(len(self.buffer)):
+                return first
 
     def _list_start(self, doc: Document) -> int:
         """End of the opening bracket of a bare list of events, or 0."""
@@ -253,13 +271,17 @@ class Documents:
 
     def _tail(self, doc: Document) -> None:
         """Read to the end of the document; resume if events go on (interleaved writers)."""
-        scanned = kept = 0
         parts: list[bytes] = []
+        end = self._metadata_end() if doc.complete and doc.head[:1] == b"{" else 0
+        if end:
+            parts.append(self.buffer[:end])
+            self._drop(end)
+        scanned, kept = 0, end
         while True:
             again = _EVENTS_KEY.search(self.buffer, scanned)
             stray = _STRAY_EVENT.search(self.buffer, scanned)
             if again and (not stray or again.start() < stray.start()):
-                self._next_document(doc, again.start(), parts)
+                self._next_document(doc, again.start(), parts, closed=bool(end))
                 return
             if stray:
                 where = f"byte {self.offset + stray.start():,}"
@@ -279,8 +301,24 @@ class Documents:
             if kept + len(self.buffer) > MAX_EVENT:
                 raise LimitExceeded(f"{self.source.path}: more than {MAX_EVENT >> 20} MiB after traceEvents")
 
-    def _next_document(self, doc: Document, key: int, parts: list[bytes]) -> None:
-        gap = self.buffer.rfind(b"}", 0, key)
+    def _metadata_end(self) -> int:
+        """End of the object that the document is, if what follows its events is valid JSON; else 0.
+
+        Whatever stands in there is metadata, even if it looks like events.
+        """
+        while True:
+            text = self.buffer.decode("latin-1")
+            start = len(text) - len(text.lstrip(" \t\r\n,"))
+            if text[start : start + 1] == "}":
+                return start + 1
+            end = _end_of_object("{" + text[start:], 0) if text[start : start + 1] == '"' else None
+            if end is not None:
+                return start + end - 1
+            if text[start : start + 1] not in {"", '"'} or len(text) > MAX_METADATA or not self._fill(len(text)):
+                return 0
+
+    def _next_document(self, doc: Document, key: int, parts: list[bytes], *, closed: bool) -> None:
+        gap = 0 if closed else self.buffer.rfind(b"}", 0, key)
         new = self.buffer.find(b"{", max(gap, 0), key)
         new = new if new >= 0 else key
         doc.tail = b"".join([*parts, self.buffer[:new]])
@@ -294,6 +332,12 @@ def _next_event(data: bytes, start: int, stop: int) -> int | None:
         if not data[max(0, found.start() - 64) : found.start()].rstrip().endswith(b":"):
             return found.start()
     return None
+
+
+def _nesting(head: bytes) -> int:
+    """Open brackets and braces at the end of `head`, strings left out."""
+    bare = _STRING.sub(b"", head)
+    return bare.count(b"{") + bare.count(b"[") - bare.count(b"}") - bare.count(b"]")
 
 
 def _skip(text: str, at: int) -> int:
