@@ -152,7 +152,7 @@ def _drop_zero(c: Columns, device: Table) -> Table:
     if not zero.any():
         return device
     rest = device["ts"][~zero]
-    far = len(rest) and int(rest.min()) > STRAY_ZERO_NS
+    far = bool(len(rest)) and int(rest.min()) > STRAY_ZERO_NS
     drop = zero & (far | (device["dur"] == 0))
     names = list(c.names)
     example = min((names[i] for i in device["name"][drop].tolist()), default="")

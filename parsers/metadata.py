@@ -16,6 +16,10 @@ _NEXT_KEY = re.compile(r',\s{0,64}(?="[A-Za-z_][\w .-]{0,80}"\s{0,8}:)')
 _DECODER = json.JSONDecoder(strict=False)
 MAX_EXTRA_CHARS = 4096
 MAX_OWN_CHARS = 4 << 20
+MAX_WORLD = 1 << 24
+"""Ranks of the largest world that is believed."""
+MAX_BASE_NS = 4 * 10**18
+"""Unix ns in the year 2096."""
 MAX_GROUPS = 100_000
 
 _KNOWN = frozenset(
@@ -133,13 +137,19 @@ def _synthesised(info: dict[str, Any], after: bool) -> bool:
     return after and (texts or info.get("nccl_version") == "unknown")
 
 
+def _within(value: Any, low: int, high: int) -> int | None:
+    """The integer if it can be what it claims; damaged metadata holds numbers beyond all worlds and times."""
+    number = None if isinstance(value, bool) else as_int(value)
+    return number if number is not None and low <= number < high else None
+
+
 def apply(meta: TraceMeta, before: dict[str, Any], after: dict[str, Any]) -> None:
     """Fill `meta` from the pairs before and after the events."""
     pairs = {**after, **before}
     info = pairs.get("distributedInfo")
     if isinstance(info, dict):
-        meta.rank = as_int(info.get("rank"))
-        meta.world_size = as_int(info.get("world_size"))
+        meta.rank = _within(info.get("rank"), 0, MAX_WORLD)
+        meta.world_size = _within(info.get("world_size"), 1, MAX_WORLD)
         meta.backend = None if info.get("backend") is None else str(info["backend"])
         meta.nccl_version = None if info.get("nccl_version") is None else str(info["nccl_version"])
         meta.pg_count = as_int(info.get("pg_count"))
@@ -148,7 +158,7 @@ def apply(meta: TraceMeta, before: dict[str, Any], after: dict[str, Any]) -> Non
     devices = pairs.get("deviceProperties", pairs.get("computeProperties"))
     if isinstance(devices, list):
         meta.devices = tuple(d for d in devices[:64] if isinstance(d, dict))
-    meta.base_ns = as_int(pairs.get("baseTimeNanoseconds"))
+    meta.base_ns = _within(pairs.get("baseTimeNanoseconds"), 0, MAX_BASE_NS)
     meta.host_name = None if pairs.get("host_name") is None else str(pairs["host_name"])
     meta.job_name = None if pairs.get("PT_PROFILER_JOB_NAME") is None else str(pairs["PT_PROFILER_JOB_NAME"])
     meta.attempt = as_int(pairs.get("PT_PROFILER_JOB_ATTEMPT_INDEX"))

@@ -66,21 +66,27 @@ def _expand(paths: Iterable[str | Path]) -> list[Path]:
     out: dict[Path, Path] = {}
     for given in paths:
         path = Path(given)
-        if path.is_dir():
-            inside = _walk(path)
-            if not inside:
-                raise UnusableInput(f"{path}: the folder holds no files; give the folder with the traces")
-        elif path.exists():
-            inside = [path]
-        else:
-            inside = _matching(path)
-            if not inside:
-                raise UnusableInput(f"{path}: no such file or folder, and no file matches it as a pattern")
+        try:
+            inside = _inside(path)
+        except OSError as e:
+            raise UnusableInput(f"{str(path)[:200]}: cannot be looked at ({e.strerror}); check the path") from e
         for file in inside:
             out.setdefault(file.resolve(), file)
         if len(out) > MAX_FILES:
             raise UnusableInput(f"{path}: more than {MAX_FILES:,} files; give a folder with traces only")
     return list(out.values())
+
+
+def _inside(path: Path) -> list[Path]:
+    if path.is_dir():
+        if found := _walk(path):
+            return found
+        raise UnusableInput(f"{path}: the folder holds no files; give the folder with the traces")
+    if path.exists():
+        return [path]
+    if found := _matching(path):
+        return found
+    raise UnusableInput(f"{path}: no such file or folder, and no file matches it as a pattern")
 
 
 def _matching(pattern: Path) -> list[Path]:

@@ -141,10 +141,14 @@ def _world_sizes(parts: list[Part], decision: Decision) -> None:
                 part,
                 decision,
                 "impostor-world-size",
-                f"its world size is {part.meta.world_size}, that of most traces {best}",
+                f"its world size is {part.meta.world_size}, that of {'most' if top > 1 else 'the larger job'} {best}",
             )
     for part in sorted(parts, key=_order):
-        if part.used and part.rank is not None and part.rank >= best:
+        if part.used and part.rank is not None and part.rank >= best and len(parts) == 1:
+            part.reason = f"rank {part.rank} does not exist in a world of {best}, so its rank is unknown"
+            decision.note("warning", "rank-doubtful", None, f"{part.meta.path}: {part.reason}")
+            part.rank, part.identity = None, "none"
+        elif part.used and part.rank is not None and part.rank >= best:
             _leave_out(part, decision, "impostor-rank", f"rank {part.rank} does not exist in a world of {best}")
 
 
@@ -250,24 +254,34 @@ def _missing(parts: list[Part], decision: Decision) -> None:
         )
     seen = {p.rank for p in used if p.rank is not None}
     if decision.world_size is None:
-        gaps = [r for r in range(max(seen, default=0)) if r not in seen] if len(seen) > 1 else []
+        gaps = gaps_in(seen, max(seen)) if len(seen) > 1 else ""
         if gaps and not unknown:
             decision.note(
                 "info",
                 "missing-ranks",
                 None,
-                f"{len(seen)} ranks present, world size unknown; missing at least: {compress(gaps)}",
+                f"{len(seen)} ranks present, world size unknown; missing at least: {gaps}",
             )
         return
-    missing = [r for r in range(decision.world_size) if r not in seen]
+    missing = gaps_in(seen, decision.world_size)
     if missing and decision.world_size > 1 and not unknown:
         decision.note(
             "info",
             "missing-ranks",
             None,
-            f"{len(seen)} of {decision.world_size} ranks present; missing: {compress(missing)}; "
-            "waiting and stragglers need them",
+            f"{len(seen)} of {decision.world_size} ranks present; missing: {missing}; waiting and stragglers need them",
         )
+
+
+def gaps_in(seen: set[int], world: int) -> str:
+    """Ranks of range(world) that are not in `seen`, as "0-3,7"; a world may be millions."""
+    out = []
+    start = 0
+    for rank in [*sorted(r for r in seen if 0 <= r < world), world]:
+        if rank > start:
+            out.append(str(start) if rank == start + 1 else f"{start}-{rank - 1}")
+        start = rank + 1
+    return ",".join(out)
 
 
 def compress(ranks: list[int]) -> str:

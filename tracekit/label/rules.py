@@ -29,6 +29,7 @@ PURPOSES = (
     "stage_transfer", "tied_grad", "weight_move", "metric", "control", "kv_transfer",
 )  # fmt: skip
 
+MAX_RULE_FILE = 4 << 20
 _SIZE = {
     "min_elements": Field("int"), "max_elements": Field("int"), "min_bytes": Field("int"),
     "max_bytes": Field("int"), "relation": Field("str", choices=("shrinks", "grows", "equal")),
@@ -170,7 +171,7 @@ def _entry(rules: Rules, table: str, raw: dict[str, Any], place: Place) -> None:
 def _read(rules: Rules, text: str, name: str) -> None:
     try:
         data = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as e:
+    except (tomllib.TOMLDecodeError, RecursionError) as e:
         raise RuleError(f"{name}: not a TOML file: {e}") from e
     for table, entries in data.items():
         if table not in _SCHEMA:
@@ -205,6 +206,17 @@ def _over(extra: list[Any], base: list[Any]) -> list[Any]:
     return extra + [r for r in base if r.id not in replaced]
 
 
+def _user_text(path: Path) -> str:
+    try:
+        if path.exists() and not path.is_file():
+            raise RuleError(f"{path}: no regular file; give a TOML rule file")
+        if path.exists() and path.stat().st_size > MAX_RULE_FILE:
+            raise RuleError(f"{path}: larger than {MAX_RULE_FILE >> 20} MiB; that is no rule file")
+        return path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as e:
+        raise RuleError(f"{path}: cannot be read as a rule file: {e}") from e
+
+
 def load_rules(extra_files: Iterable[str | Path] = (), step_pattern: str | None = None) -> Rules:
     """Built-in rules plus `extra_files` (TOML, same tables) plus a step marker pattern.
 
@@ -215,11 +227,7 @@ def load_rules(extra_files: Iterable[str | Path] = (), step_pattern: str | None 
     for name, text in _built_in().items():
         _read(base, text, name)
     for path in map(Path, extra_files):
-        try:
-            text = path.read_text("utf-8")
-        except (OSError, UnicodeDecodeError) as e:
-            raise RuleError(f"{path}: cannot be read as a rule file: {e}") from e
-        _read(extra, text, str(path))
+        _read(extra, _user_text(path), str(path))
     extra.steps = [replace(r, rank=USER_RANK) if r.rank == UNRANKED else r for r in extra.steps]
     for name in ("kernels", "steps", "labels", "facts"):
         _unique(getattr(extra, name), name.rstrip("s"))

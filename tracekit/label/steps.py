@@ -81,7 +81,7 @@ def _markers(trace: RankTrace, rows: np.ndarray, chosen: dict[int, tuple[StepRul
         if end <= taken_until:
             continue  # a marker inside a marker (a nested scope, or a second thread) marks no step of its own
         number = found.groupdict().get("step")
-        step = int(number) if number is not None else len(out)
+        step = int(number) if number is not None and number.isdecimal() else len(out)
         out.append(Marker(step, found.string, start, end, rule.id, rule.phase))
         taken_until = max(taken_until, end)
     return out

@@ -1,0 +1,110 @@
+"""Input that once gave a wrong number, an internal error or no end: each with its right answer."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from click.testing import CliRunner
+
+import tracekit as tk
+from tracekit.commands import cli
+from tracekit.errors import RuleError, UnusableInput
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def kernel(name: str, ts: float, dur: float) -> dict[str, Any]:
+    """A kernel event."""
+    args = {"device": 0, "stream": 7, "correlation": 1}
+    return {"ph": "X", "cat": "kernel", "name": name, "pid": 0, "tid": 7, "ts": ts, "dur": dur, "args": args}
+
+
+REAL = [kernel("gemm", 100, 50), kernel("gemm", 200, 50)]
+FAKE = [kernel("fake", 1, 10_000)]
+HEAD = {"schemaVersion": 1, "distributedInfo": {"rank": 0, "world_size": 2}}
+
+
+def analysed(tmp_path: Path, text: str) -> dict[str, Any]:
+    """The JSON of one file with this text."""
+    (tmp_path / "t.json").write_text(text)
+    document: dict[str, Any] = tk.analyze(tmp_path / "t.json", workers=1, detail=False).document
+    return document
+
+
+@pytest.mark.parametrize("indent", [None, 2])
+@pytest.mark.parametrize(
+    "other", [FAKE, {"k": FAKE, "z": 1}, {"traceEvents": FAKE}, [[FAKE]], '"traceEvents": [{"ph": "X"']
+)
+@pytest.mark.parametrize("before", [True, False])
+def test_metadata_that_looks_like_events_is_metadata(
+    tmp_path: Path, other: Any, before: bool, indent: int | None
+) -> None:
+    pairs = {"m": other, "traceEvents": REAL} if before else {"traceEvents": REAL, "m": other}
+    document = analysed(tmp_path, json.dumps({**HEAD, **pairs}, indent=indent))
+    assert [t["compute_ns"] for t in document["totals"]] == [100_000]
+    assert [r["events"] for r in document["ranks"]] == [2]
+    assert [h for h in document["health"] if h["severity"] != "info"] == []
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_two_documents_keep_their_ranks(tmp_path: Path, first: bool) -> None:
+    def text(rank: int) -> str:
+        info = {"distributedInfo": {"rank": rank, "world_size": 2, "pg_config": [{"pg_name": "0", "ranks": [0, 1]}]}}
+        return json.dumps({**info, "traceEvents": REAL} if first else {"traceEvents": REAL, **info})
+
+    document = analysed(tmp_path, text(0) + text(1))
+    assert [(r["rank"], r["used"], r["events"]) for r in document["ranks"]] == [(0, True, 2), (1, True, 2)]
+
+
+@pytest.mark.parametrize("number", [2_000_000_000, 99_999_999_999_999, -1, True, "many"])
+def test_impossible_worlds_are_not_believed(tmp_path: Path, number: Any) -> None:
+    info = {"rank": number, "world_size": number}
+    document = analysed(tmp_path, json.dumps({"distributedInfo": info, "traceEvents": REAL}))
+    assert [(r["rank"], r["world_size"]) for r in document["ranks"]] == [(None, None)]
+    assert document["totals"][0]["compute_ns"] == 100_000
+
+
+@pytest.mark.parametrize("base", [99_999_999_999_999_999_999, 9_223_372_036_854_775_000, -5])
+def test_impossible_bases_are_not_believed(tmp_path: Path, base: int) -> None:
+    document = analysed(tmp_path, json.dumps({**HEAD, "baseTimeNanoseconds": base, "traceEvents": REAL}))
+    assert document["totals"][0]["compute_ns"] == 100_000
+
+
+def test_a_rank_beyond_its_world_is_unknown_not_empty(tmp_path: Path) -> None:
+    document = analysed(tmp_path, json.dumps({"distributedInfo": {"rank": 5, "world_size": 2}, "traceEvents": REAL}))
+    assert document["totals"][0]["compute_ns"] == 100_000
+    assert "rank-doubtful" in {f["code"] for f in document["findings"]}
+
+
+def test_times_too_small_to_be_times(tmp_path: Path) -> None:
+    event = '{"ph":"X","cat":"kernel","name":"k","pid":0,"tid":7,"ts":1e-400,"dur":1e-400,"args":{"device":0}}'
+    with pytest.raises(UnusableInput):
+        analysed(tmp_path, '{"deviceProperties":[],"traceEvents":[' + event + "]}")
+
+
+def test_a_step_group_need_not_be_a_number(tmp_path: Path) -> None:
+    marker = {"ph": "X", "cat": "user_annotation", "name": "warm up", "pid": 1, "tid": 1, "ts": 90, "dur": 200}
+    (tmp_path / "t.json").write_text(json.dumps({**HEAD, "traceEvents": [marker, *REAL]}))
+    document = tk.analyze(tmp_path / "t.json", step_pattern="(?P<step>.*)", workers=1, detail=False).document
+    assert [s["step"] for s in document["steps"]] == [0]
+
+
+@pytest.mark.parametrize("text", ["a=" + "[" * 20_000, "\x00", "[[kernel]]\nid = 3"])
+def test_rule_files_that_are_none(tmp_path: Path, text: str) -> None:
+    (tmp_path / "r.toml").write_text(text)
+    (tmp_path / "t.json").write_text(json.dumps({**HEAD, "traceEvents": REAL}))
+    with pytest.raises(RuleError, match=r"r\.toml"):
+        tk.analyze(tmp_path / "t.json", rules=[tmp_path / "r.toml"])
+
+
+def test_devices_and_folders_are_no_rule_files(tmp_path: Path) -> None:
+    for path in ("/dev/zero", str(tmp_path)):
+        assert CliRunner().invoke(cli, ["rules", "check", path]).exception.__class__ is RuleError
+
+
+def test_a_path_too_long_is_an_input_error() -> None:
+    with pytest.raises(UnusableInput, match="check the path"):
+        tk.analyze("a" * 5000)
