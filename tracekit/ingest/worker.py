@@ -101,12 +101,13 @@ def _work(number: int, path: str, options: Options) -> list[PartResult]:
         trace = traces.pop(0)
         labelled = label_rank(trace, rules)
         del trace  # the parsed rows are not needed any more: keep the peak at one trace
+        _give_back_freed_memory()
         out.append(_analyse(labelled, f"{number:06d}-{len(out)}", options))
     return out
 
 
 def _give_back_freed_memory() -> None:
-    """Return what the parse freed to the system (glibc keeps it): a fifth of the peak. Elsewhere nothing happens."""
+    """Return what parse and labels freed to the system (glibc keeps it): a fifth of the peak. Elsewhere nothing happens."""
     import ctypes
 
     try:
