@@ -107,7 +107,7 @@ def _work(number: int, path: str, options: Options) -> list[PartResult]:
 
 
 def _give_back_freed_memory() -> None:
-    """Return what parse and labels freed to the system (glibc keeps it): a fifth of the peak. Elsewhere nothing happens."""
+    """Return what parse and labels freed to the system (glibc keeps it): a fifth of the peak; a no-op elsewhere."""
     import ctypes
 
     try:
