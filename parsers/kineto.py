@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-import gc
 import json
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from tracekit.errors import BrokenInput, UnusableInput
-from tracekit.model import RankTrace, TraceMeta
+from tracekit.model import UNIX_NS, RankTrace, TraceMeta
 from tracekit.parsers import metadata, prefilter
 from tracekit.parsers.assemble import assemble
 from tracekit.parsers.columns import Columns
 from tracekit.parsers.decode import Batch, decode, needs_text
 from tracekit.parsers.documents import BLOCK, Document, Documents
+from tracekit.parsers.memory import without_gc
 from tracekit.parsers.repair import LADDER, MAX_PIECE
 from tracekit.parsers.source import Source
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
-EPOCH_NS = 1_000_000_000_000_000_000
-"""Times above this are absolute (2001 and later)."""
 _HEAP_HINT = 31 << 20
 _SALVAGE = "read without --strict to salvage the rest"
 
@@ -43,7 +39,8 @@ class KinetoReader:
         """All traces of the file; raises UnusableInput when no event can be used."""
         traces: list[RankTrace] = []
         try:
-            with _no_gc():
+            _grow_heap()
+            with without_gc():
                 for doc in self.documents:
                     traces += self._finish(doc, len(traces))
                     self.columns = Columns()
@@ -163,7 +160,7 @@ class KinetoReader:
     def _base(self, meta: TraceMeta) -> int:
         """Relative times get the file's base; times that are absolute already do not."""
         last = max((int(p.max()) for t in (self.columns.host, self.columns.device) for p in t["ts"]), default=0)
-        return 0 if last >= EPOCH_NS else (meta.base_ns or 0)
+        return 0 if last >= UNIX_NS else (meta.base_ns or 0)
 
     def _account(self, doc: Document, odd: list[tuple[str, str, str]]) -> None:
         if self.source.damage:
@@ -180,20 +177,12 @@ class KinetoReader:
             self.columns.note(severity, reason, count, example[:200])
 
 
-@contextmanager
-def _no_gc() -> Iterator[None]:
-    """The cycle collector costs half of the load: millions of small objects, none in a cycle."""
-    was = gc.isenabled()
-    gc.disable()
-    # glibc gives every block above 128 KiB back to the kernel until it has once seen a larger one
-    # freed; the page faults of that would cost a fifth of the load. The block is never touched.
-    del_me = bytearray(_HEAP_HINT)
-    del del_me
-    try:
-        yield
-    finally:
-        if was:
-            gc.enable()
+def _grow_heap() -> None:
+    """Let glibc keep freed blocks: above 128 KiB it gives each back to the kernel until it has once seen a larger
+    one freed, and the page faults of that would cost a fifth of the load. The block is never touched.
+    """
+    block = bytearray(_HEAP_HINT)
+    del block
 
 
 def parse(path: Path, *, strict: bool = False, block: int = BLOCK) -> list[RankTrace]:

@@ -55,6 +55,9 @@ class LinkConfidence(IntEnum):
     ID = 3
 
 
+UNIX_NS = 10**18
+"""Times beyond this (2001) are Unix times, whether the file states a base or wrote them absolute."""
+
 # --------------------------------------------------------------------------- parsed rank
 
 
@@ -213,6 +216,11 @@ class TraceMeta:
     era: str | None = None
     coordinates: dict[str, int] | None = None
     extra: dict[str, Any] = field(default_factory=dict)
+
+
+def on_unix_clock(meta: TraceMeta, first_ns: int) -> bool:
+    """Whether a trace's times are Unix ns: by its file's base, if that is a date at all, or by their size."""
+    return max(meta.base_ns or 0, first_ns) >= UNIX_NS
 
 
 @dataclass(slots=True)

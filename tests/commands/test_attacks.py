@@ -108,3 +108,12 @@ def test_devices_and_folders_are_no_rule_files(tmp_path: Path) -> None:
 def test_a_path_too_long_is_an_input_error() -> None:
     with pytest.raises(UnusableInput, match="check the path"):
         tk.analyze("a" * 5000)
+
+
+@pytest.mark.parametrize(("base", "stamped"), [(0, False), (5_000, False), (1_767_189_312_000_000_000, True)])
+def test_a_base_that_is_no_date_gives_no_date(tmp_path: Path, base: int, stamped: bool) -> None:
+    (tmp_path / "t.json").write_text(json.dumps({**HEAD, "baseTimeNanoseconds": base, "traceEvents": REAL}))
+    result = tk.analyze(tmp_path / "t.json", workers=1)
+    assert result.run.absolute is stamped
+    stamps = result.arrow("activities").column("ts")
+    assert stamps.null_count == (0 if stamped else 2)

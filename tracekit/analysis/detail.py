@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from tracekit.analysis.tables import build, constant, encoded, from_numpy
-from tracekit.model import LinkConfidence
+from tracekit.model import LinkConfidence, on_unix_clock
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from tracekit.model import Call, Label, LabelledRank
 
 _KINDS = ("compute", "comm", "fused", "copy", "set")
-_UNIX_NS = 10**18
-"""File times beyond this (2001) are Unix times even where the file states no base."""
 _UTC = pa.timestamp("ns", tz="UTC")
 
 
@@ -29,7 +27,7 @@ def activity_table(labelled: LabelledRank, step: NDArray[np.int64], origin: int)
     """Table `activities`; step −1 and correlation −1 become null."""
     a = labelled.activities
     n = len(a)
-    unix = labelled.meta.base_ns is not None or labelled.window_ns[0] > _UNIX_NS
+    unix = on_unix_clock(labelled.meta, labelled.window_ns[0])
     return build(
         "activities",
         {

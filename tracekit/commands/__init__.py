@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
 import traceback
 from importlib import import_module
@@ -29,10 +28,6 @@ Exit codes:
   2  wrong usage (options, rule files)
   3  nothing usable in the input
   4  a gate was crossed"""
-
-
-_CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]")
-"""What a file's name must not do to a terminal (line breaks are ours)."""
 
 
 class _Lazy(click.Group):
@@ -73,7 +68,10 @@ def main(args: list[str] | None = None) -> Any:
         e.show()
         sys.exit(e.exit_code)
     except TracekitError as e:
-        click.echo(f"tracekit: {_CONTROL.sub('?', str(e))}", err=True)
+        from tracekit.output.summary import clean
+
+        # A file's name must do nothing to the terminal; line breaks are ours.
+        click.echo("tracekit: " + "\n".join(map(clean, str(e).split("\n"))), err=True)
         sys.exit(e.exit_code)
     except BrokenPipeError:
         _reader_has_gone()

@@ -18,6 +18,7 @@ from tracekit.ingest.discover import Found, discover
 from tracekit.ingest.identity import Decision, Part, resolve
 from tracekit.ingest.usermap import user_ranks
 from tracekit.ingest.worker import Failure, Options, PartResult, work
+from tracekit.model import on_unix_clock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -74,7 +75,7 @@ def run(
 def _part(r: PartResult) -> Part:
     """Equal content gives an equal digest, whatever the file's name or compression."""
     digest = f"{r.meta.rank}|{r.window}|{sorted(r.event_counts.items())}"
-    absolute = r.meta.base_ns is not None or r.window[0] > 10**18
+    absolute = on_unix_clock(r.meta, r.window[0])
     return Part(r.meta, r.window if absolute else None, sum(r.event_counts.values()), digest)
 
 

@@ -74,19 +74,15 @@ def labelled_parts(path: str, options: Options) -> list[LabelledRank]:
 def work(number: int, path: str, options: Options) -> list[PartResult] | Failure:
     """Analyse one file; never raises for bad input.
 
-    Without the cycle collector: it would walk a million small objects, none of them in a cycle.
+    The cycle collector stays off for labels and tables as it does for the parse.
     """
-    import gc
+    from tracekit.parsers.memory import without_gc
 
-    was = gc.isenabled()
-    gc.disable()
     try:
-        return _work(number, path, options)
+        with without_gc():
+            return _work(number, path, options)
     except UnusableInput as e:
         return Failure(path, str(e))
-    finally:
-        if was:
-            gc.enable()
 
 
 def _work(number: int, path: str, options: Options) -> list[PartResult]:
