@@ -117,3 +117,19 @@ def test_a_base_that_is_no_date_gives_no_date(tmp_path: Path, base: int, stamped
     assert result.run.absolute is stamped
     stamps = result.arrow("activities").column("ts")
     assert stamps.null_count == (0 if stamped else 2)
+
+
+def test_shapes_may_nest_as_they_like(tmp_path: Path) -> None:
+    def host(cat: str, name: str, tid: int, ts: float, dims: Any) -> dict[str, Any]:
+        args = {"Input Dims": dims, "Input type": ["float"]}
+        return {"ph": "X", "cat": cat, "name": name, "pid": 1, "tid": tid, "ts": ts, "dur": 5, "args": args}
+
+    dims = [[[[2, 3]], [4]]]
+    events = [
+        host("cpu_op", "aten::mm", 1, 1, [[2, 3]]),
+        host("cpu_op", "c10d::allreduce_", 1, 10, [dims]),
+        host("user_annotation", "gloo:all_reduce", 2, 12, dims),
+    ]
+    document = analysed(tmp_path, json.dumps({**HEAD, "traceEvents": events}))
+    assert document["totals"][0]["collectives"] == 1
+    assert document["totals"][0]["comm_ns"] == 5000

@@ -122,7 +122,12 @@ def _freeze(dims: object) -> object:
     """Shape as a hashable value; None when it was not recorded."""
     if not isinstance(dims, list) or nelems(dims) is None:
         return None
-    return tuple(tuple(d) if isinstance(d, list) else d for d in dims)
+    return _deep_tuple(dims)
+
+
+def _deep_tuple(value: object) -> object:
+    """Lists of any depth as tuples (a list of tensors nests once more; damaged files nest as they like)."""
+    return tuple(map(_deep_tuple, value)) if isinstance(value, list) else value
 
 
 def fill_from_workers(trace: RankTrace, calls: list[Call], worker: NDArray[np.int64], words: Vocabulary) -> None:
