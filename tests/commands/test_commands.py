@@ -103,7 +103,7 @@ def test_wrong_usage_is_code_2(args: tuple[object, ...]) -> None:
         ("text.json", b"hello\nworld\n", "text"),
         ("list.json", b"[1, 2, 3]", "JSON"),
         ("nothing.json", b'{"schemaVersion": 1, "deviceProperties": [], "traceEvents": []}', "no usable event"),
-        ("cut.json.gz", gzip.compress(b'{"traceEvents": [')[:8], "gzip"),
+        ("cut.json.gz", gzip.compress(b'{"traceEvents": [', mtime=0)[:8], "gzip"),
         ("archive.json", b"PK\x03\x04rest", "zip"),
     ],
 )
