@@ -9,6 +9,8 @@ if TYPE_CHECKING:
     import re
     from collections.abc import Iterable, Mapping
 
+    from tracekit.label.job import Claim
+
 FIELDS = ("strategy", "axes", "purpose", "phase", "variant")
 TIERS = ("A", "B", "C", "D")
 ABSENT = "-"
@@ -52,9 +54,13 @@ class When:
     """Conditions of a rule; all that are given must hold.
 
     Patterns (`re.search`): group_desc, group_name, op_raw, kernel; scope = some enclosing scope, nearest_scope =
-    the innermost one, no_scope = none of them; job_group = the description of any group of this rank. Closed
-    lists: op, dtype (also `float`, `integer`), family, framework, phase, axes, purpose, link. group_ops: all these
-    operations happen in the call's group on this rank; fact: ids of facts that hold for the rank; no_fact.
+    the innermost one, no_scope = none of them, outer_scope = one further out than the match of `scope` (or of
+    `frame`); frame = some enclosing Python frame; job_group = the description of any group of this rank. Closed
+    lists: op, dtype (also `float`, `integer`), family, framework (one of them is present), no_framework (none of
+    them is), phase, axes, purpose, splits of an all-to-all (even | uneven | single), ndim (of the first input).
+    group_ops: all these operations happen in the call's group on this rank; group_traffic: all these tags hold for
+    it (see `tracekit.label.behaviour`); world: the group is the whole job; fact: ids of facts that hold for the rank
+    or the group; no_fact.
     """
 
     group_desc: re.Pattern[str] | None = None
@@ -69,6 +75,13 @@ class When:
     scope: re.Pattern[str] | None = None
     nearest_scope: re.Pattern[str] | None = None
     no_scope: re.Pattern[str] | None = None
+    outer_scope: re.Pattern[str] | None = None
+    frame: re.Pattern[str] | None = None
+    no_framework: tuple[str, ...] = ()
+    splits: tuple[str, ...] = ()
+    ndim: tuple[str, ...] = ()
+    world: bool | None = None
+    group_traffic: tuple[str, ...] = ()
     group_ops: tuple[str, ...] = ()
     fact: tuple[str, ...] = ()
     no_fact: tuple[str, ...] = ()
@@ -108,17 +121,34 @@ class Expectation:
     when: When
     at_least: int = 1
     count: str = "calls"  # calls | calls_per_step | scopes
+    at_most: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class FactRule:
-    """One [[fact]] about a whole rank: every `present` found, no `absent` found."""
+    """One [[fact]] about a whole rank, or (per_group) about one group of it: every `present` found, no `absent`."""
 
     id: str
     present: tuple[Expectation, ...]
     absent: tuple[Expectation, ...]
     source: str
     note: str = ""
+    per_group: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class GroupEvidence:
+    """What is known of a call's group: its key, what this rank does in it, and what the job knows of it.
+
+    borrowed: the description comes from another rank. claims: conclusions of the layout or of the user's map.
+    """
+
+    key: object = None
+    ops: frozenset[str] = frozenset()
+    traffic: frozenset[str] = frozenset()
+    world: bool = False
+    borrowed: bool = False
+    claims: tuple[Claim, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,8 +163,11 @@ class Evidence:
     family: str | None
     kernel: str | None
     scopes: tuple[str, ...]
-    group_ops: frozenset[str]
     sizes: tuple[bool, ...]
+    group: GroupEvidence
+    frames: tuple[str, ...] = ()
+    splits: str = "none"
+    ndim: str | None = None
 
 
 @dataclass(slots=True)
@@ -147,10 +180,11 @@ class Derived:
 
 @dataclass(slots=True)
 class Context:
-    """What holds for the whole rank."""
+    """What holds for the whole rank; group_facts: what holds for one group of it."""
 
     frameworks: frozenset[str] = frozenset()
     facts: frozenset[str] = frozenset()
+    group_facts: dict[object, frozenset[str]] = field(default_factory=dict)
     job_groups: tuple[str, ...] = ()
 
 
@@ -204,6 +238,7 @@ def _text_ok(index: ScopeIndex, pattern: re.Pattern[str] | None, text: str | Non
 
 def _plain(when: When, e: Evidence, context: Context, index: ScopeIndex, size_ok: bool) -> bool:
     """The conditions that need no scope and no conclusion."""
+    group = e.group
     return (
         _in(when.op, e.op)
         and size_ok
@@ -213,12 +248,21 @@ def _plain(when: When, e: Evidence, context: Context, index: ScopeIndex, size_ok
         and _text_ok(index, when.group_name, e.group_name)
         and _text_ok(index, when.op_raw, e.op_raw)
         and _text_ok(index, when.kernel, e.kernel)
+        and _in(when.splits, e.splits)
+        and _in(when.ndim, e.ndim)
         and (not when.framework or bool(context.frameworks.intersection(when.framework)))
-        and set(when.group_ops) <= e.group_ops
-        and set(when.fact) <= context.facts
-        and not context.facts.intersection(when.no_fact)
+        and not context.frameworks.intersection(when.no_framework)
+        and group.ops.issuperset(when.group_ops)
+        and group.traffic.issuperset(when.group_traffic)
+        and when.world in (None, group.world)
+        and (not (when.fact or when.no_fact) or _facts_ok(when, context, group.key))
         and (when.job_group is None or any(index.hit(when.job_group, d) for d in context.job_groups))
     )
+
+
+def _facts_ok(when: When, context: Context, group: object) -> bool:
+    facts = context.facts | context.group_facts.get(group, frozenset())
+    return facts.issuperset(when.fact) and not facts.intersection(when.no_fact)
 
 
 def _derived(when: When, derived: Derived) -> tuple[str, float] | None:
@@ -241,6 +285,25 @@ def _derived(when: When, derived: Derived) -> tuple[str, float] | None:
     return worst
 
 
+def _depth(when: When, e: Evidence, index: ScopeIndex) -> int | None:
+    """Distance of the scope or frame the rule rests on (-1: it asks for none), None when one is missing."""
+    depth = -1
+    for pattern, places in ((when.frame, e.frames), (when.scope, e.scopes)):
+        if pattern is not None:
+            depth = index.depth(pattern, places)
+            if depth < 0:
+                return None
+    if when.nearest_scope is not None:
+        if not e.scopes or not index.hit(when.nearest_scope, e.scopes[-1]):
+            return None
+        depth = 0
+    if when.outer_scope is not None:
+        further = e.scopes if when.scope is None else e.scopes[: len(e.scopes) - 1 - depth]
+        if index.depth(when.outer_scope, further) < 0:
+            return None
+    return depth
+
+
 def match(
     rule_when: When, e: Evidence, context: Context, index: ScopeIndex, derived: Derived | None, size_ok: bool
 ) -> Match | None:
@@ -248,15 +311,9 @@ def match(
     when = rule_when
     if not _plain(when, e, context, index, size_ok):
         return None
-    depth = -1
-    if when.scope is not None:
-        depth = index.depth(when.scope, e.scopes)
-        if depth < 0:
-            return None
-    if when.nearest_scope is not None:
-        if not e.scopes or not index.hit(when.nearest_scope, e.scopes[-1]):
-            return None
-        depth = 0
+    depth = _depth(when, e, index)
+    if depth is None:
+        return None
     if when.no_scope is not None and index.depth(when.no_scope, e.scopes) >= 0:
         return None
     floor = None
@@ -280,7 +337,15 @@ def _saw(when: When, e: Evidence, depth: int, derived: Derived | None) -> str:
     )
     parts += [f"{what} {value}" for asked, what, value in pairs if asked]
     if depth >= 0:
-        parts.append(f"scope {e.scopes[-1 - depth]}")
+        rests_on_frame = when.scope is None and when.nearest_scope is None
+        parts.append(f"frame {e.frames[-1 - depth]}" if rests_on_frame else f"scope {e.scopes[-1 - depth]}")
+    if when.framework:
+        parts.append(f"framework {' or '.join(when.framework)}")
+    if when.splits:
+        parts.append(f"{e.splits} split sizes")
+    parts += [f"group traffic {t}" for t in when.group_traffic]
+    if when.world:
+        parts.append("a group of the whole job")
     if when.group_ops:
         parts.append(f"{' and '.join(when.group_ops)} in the same group")
     parts += [f"fact {f}" for f in when.fact]
