@@ -93,7 +93,11 @@ def test_only_wanted_frames_are_decoded(layout: str) -> None:
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_frames_change_neither_other_rows_nor_window(tmp_path: Path, layout: str) -> None:
-    events = [*job(), frame("main.py(1): <module>", 5_239_871_000_000_000, 8 * 10**14), frame(SYNC, 5_239_871_118_000_000)]
+    events = [
+        *job(),
+        frame("main.py(1): <module>", 5_239_871_000_000_000, 8 * 10**14),
+        frame(SYNC, 5_239_871_118_000_000),
+    ]
     path = write(tmp_path / "w.json", events, layout=layout)
     (plain,), (full,) = kineto.parse(path), kineto.parse(path, frames=re.compile(""))
     assert not kept(plain)
