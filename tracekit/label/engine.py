@@ -279,18 +279,41 @@ def _fact_sizes(facts: Iterable[FactRule]) -> set[SizeTest]:
 
 
 def explain(label: Label) -> list[str]:
-    """Lines that say, field by field, which rules fired, what they saw, and which won."""
+    """Lines that say, field by field, which rules fired, what they saw, which won, and why the others lost."""
     if not label.fired:
         return ["no rule fired: nothing in the recorded evidence tells what this call belongs to"]
     lines = []
     for name in FIELDS:
         won = getattr(label, name)
-        for f in sorted((f for f in label.fired if f.field == name), key=lambda f: (f.tier, -f.confidence)):
-            outcome = "won" if f.value == won else "in conflict" if won == CONFLICT else "lost"
-            lines.append(f"{outcome:<11} {name:<8} = {f.value:<14} {f.tier} {f.confidence:.2f}  {f.rule}  saw {f.saw}")
+        fired = sorted((f for f in label.fired if f.field == name), key=lambda f: (f.tier, -f.confidence, f.rule))
+        for f in fired:
+            outcome, why = _outcome(f, won, fired)
+            text = f"{outcome:<11} {name:<8} = {f.value:<14} {f.tier} {f.confidence:.2f}  {f.rule}  saw {f.saw}"
+            lines.append(text + (f"; {why}" if why else ""))
     if label.strategy == UNKNOWN:
         others = ", ".join(f"{s} {c:.2f}" for s, c in label.alternatives)
         lines.append(f"strategy unknown: {'candidates ' + others if others else 'no rule concludes a strategy'}")
     elif label.strategy == CONFLICT:
         lines.append("strategy in conflict: rules of tier A disagree; " + ", ".join(s for s, _ in label.alternatives))
     return lines
+
+
+def _outcome(f: Fired, won: str | None, fired: list[Fired]) -> tuple[str, str]:
+    """(outcome, why) of one rule among all that concluded the same field, best first."""
+    if f.value == won:
+        return "won", ""
+    if won == CONFLICT:
+        return ("in conflict", "") if f.tier == "A" else ("lost", "weaker than the rules in conflict")
+    winner = next((other for other in fired if other.value == won), None)
+    if winner is not None:
+        if f.rule == winner.rule:
+            return "lost", ""
+        if (f.tier, -f.confidence) > (winner.tier, -winner.confidence):
+            return "lost", f"weaker than {winner.rule}"
+        return "lost", f"a scope further out than that of {winner.rule}, or the group speaks first"
+    rivals = [other for other in fired if other.value != f.value]
+    if f.confidence < FLOOR:
+        return "lost", f"below {FLOOR}"
+    if rivals and rivals[0].tier <= f.tier and f.confidence - rivals[0].confidence < MARGIN:
+        return "lost", f"less than {MARGIN} ahead of {rivals[0].rule}"
+    return "lost", "does not tell it for a call of this purpose"
