@@ -143,10 +143,13 @@ class Engine:
         description: str | None,
         scopes: tuple[str, ...],
         group: GroupEvidence,
-        splits: str,
-        place: str,
+        behaviour: tuple[str, str],
     ) -> Evidence:
-        """What rules may see of a call; scopes = enclosing scopes and the call's own operators, outermost first."""
+        """What rules may see of a call.
+
+        scopes: enclosing scopes and the call's own operators, outermost first; behaviour: split sizes, place in step.
+        """
+        splits, place = behaviour
         key = (call.in_nelems, call.out_nelems, call.payload_bytes)
         sizes = self._passed.get(key)
         if sizes is None:
