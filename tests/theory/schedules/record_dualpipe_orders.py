@@ -13,7 +13,10 @@ from collections import deque
 from itertools import count
 from typing import Any
 
-CASES = {"DualPipe": [(2, 4), (4, 8), (4, 10), (6, 16), (8, 20)], "DualPipeV": [(1, 2), (2, 5), (4, 8), (4, 10), (5, 12)]}
+CASES = {
+    "DualPipe": [(2, 4), (4, 8), (4, 10), (6, 16), (8, 20)],
+    "DualPipeV": [(1, 2), (2, 5), (4, 8), (4, 10), (5, 12)],
+}
 """(ranks, micro-batches) by name."""
 
 

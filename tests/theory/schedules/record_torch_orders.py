@@ -8,8 +8,10 @@ Needs torch 2.13 (the orders are private there; the names below were checked wit
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 LOOPED = [(2, 2, 1), (2, 6, 2), (3, 3, 3), (4, 4, 2), (4, 8, 1), (4, 10, 2), (4, 3, 2), (5, 10, 3), (8, 16, 2)]
 V_SHAPED = [(1, 2, 2), (2, 4, 2), (3, 7, 2), (4, 8, 2), (5, 13, 2), (8, 20, 2)]

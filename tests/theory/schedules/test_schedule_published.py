@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable
-from pathlib import Path
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import pytest
 
 from tracekit.theory.schedules import Timeline, Times, build, simulate
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
 
 MS = 1_000_000
 
@@ -112,7 +114,9 @@ def test_row_of_the_zero_bubble_paper_interleaved(row: str, rows: dict[str, Row]
     p, m, v, c = int(given["p"]), int(given["m"]), int(given["v"]), given["c"]
     timeline = run("Interleaved1F1B", p, m, given["F"], given["B"], given["W"], c, v)
     bubble = worst(timeline)
-    assert bubble == pytest.approx(worst(run("Interleaved1F1B", p, m, given["F"], given["B"], given["W"], 0, v)) + 2 * c * (p * v - 1))
+    assert bubble == pytest.approx(
+        worst(run("Interleaved1F1B", p, m, given["F"], given["B"], given["W"], 0, v)) + 2 * c * (p * v - 1)
+    )
     ideal = timeline.makespan_ns / MS - bubble
     assert (bubble - p * c) / (ideal + bubble - p * c) == pytest.approx(rate, abs=6e-5)
 
@@ -120,7 +124,12 @@ def test_row_of_the_zero_bubble_paper_interleaved(row: str, rows: dict[str, Row]
 @pytest.mark.shared
 @pytest.mark.parametrize(
     ("row", "name", "virtual"),
-    [("VOL-PP-03", "1F1B", 1), ("VOL-PP-04", "Interleaved1F1B", 2), ("VOL-PP-05", "ZBV", 2), ("VOL-PP-05", "DualPipeV", 2)],
+    [
+        ("VOL-PP-03", "1F1B", 1),
+        ("VOL-PP-04", "Interleaved1F1B", 2),
+        ("VOL-PP-05", "ZBV", 2),
+        ("VOL-PP-05", "DualPipeV", 2),
+    ],
 )
 def test_row_of_sends(row: str, name: str, virtual: int, rows: dict[str, Row]) -> None:
     assert build(name, 4, 8, virtual).sends == int(rows[row]["expected"])

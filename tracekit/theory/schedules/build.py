@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tracekit.theory.schedules import flush_orders, zero_orders
 from tracekit.theory.schedules.dual_orders import dual
 from tracekit.theory.schedules.errors import ScheduleError
-from tracekit.theory.schedules.schedule import Schedule, checked
+from tracekit.theory.schedules.schedule import Schedule, checked, from_order
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -106,6 +106,4 @@ def _dualpipe(p: int, m: int, virtual: int | None) -> Schedule:
         there, back = rank, 2 * p - 1 - rank
         near, far = (there, back) if rank < half else (back, there)
         orders.append(tuple(dual(min(rank, p - 1 - rank), half, each, near, far, {there: 0, back: each})))
-    ranks = tuple(range(p))
-    lanes = (ranks, tuple(range(p, 2 * p)))
-    return checked(Schedule("DualPipe", tuple(orders), ranks + ranks[::-1], lanes, ranks + ranks))
+    return from_order(orders, "DualPipe", (range(p), range(p, 2 * p)))

@@ -92,25 +92,28 @@ def _peak(order: Sequence[Step]) -> int:
     return most
 
 
-def from_order(orders: Sequence[Iterable[Step | str]], name: str = "given") -> Schedule:
+def from_order(
+    orders: Sequence[Iterable[Step | str]], name: str = "given", lanes: Sequence[Sequence[int]] | None = None
+) -> Schedule:
     """The schedule with these orders, one a rank, of actions or of texts such as `3F0` (see `parse_step`).
 
-    Stages are numbered along the model, each on the rank that works on it. Raises ScheduleError where the orders are
+    Each stage lives on the rank that works on it. Stages are numbered along the model, or `lanes` tells the paths of
+    micro-batches; the place of a stage on its lane is its part of the model. Raises ScheduleError where the orders are
     no schedule: a stage on two ranks, an action twice or missing, half a backward.
     """
     read = tuple(tuple(parse_step(s) if isinstance(s, str) else s for s in order) for order in orders)
     home: dict[int, int] = {}
     for rank, order in enumerate(read):
-        for step in order:
-            for action in parts(step):
-                if home.setdefault(action.stage, rank) != rank:
-                    raise ScheduleError(
-                        f"{action} is on rank {rank}, but stage {action.stage} is on {home[action.stage]}"
-                    )
-    if not home or sorted(home) != list(range(len(home))):
-        raise ScheduleError(f"expected stages 0, 1, … without a gap, found {sorted(home)}")
-    stages = tuple(range(len(home)))
-    return checked(Schedule(name, read, tuple(home[s] for s in stages), (stages,), stages))
+        for action in (a for step in order for a in parts(step)):
+            if (first := home.setdefault(action.stage, rank)) != rank:
+                raise ScheduleError(f"{action} is on rank {rank}, but stage {action.stage} began on rank {first}")
+    paths = (tuple(range(len(home))),) if lanes is None else tuple(map(tuple, lanes))
+    on_lanes = sorted(stage for lane in paths for stage in lane)
+    if not home or not sorted(home) == on_lanes == list(range(len(home))):
+        raise ScheduleError(f"expected stages 0, 1, … without a gap, each on one lane; found {sorted(home)}")
+    part = {stage: place for lane in paths for place, stage in enumerate(lane)}
+    stages = range(len(home))
+    return checked(Schedule(name, read, tuple(home[s] for s in stages), paths, tuple(part[s] for s in stages)))
 
 
 def checked(schedule: Schedule) -> Schedule:
