@@ -7,7 +7,7 @@ A that differ make `conflict`; below 0.5, or less than 0.15 ahead of the next, t
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tracekit.label.matching import (
@@ -27,7 +27,7 @@ from tracekit.model import Fired, Label
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from tracekit.label.matching import Expectation
+    from tracekit.label.matching import Expectation, GroupEvidence
     from tracekit.label.rules import Rules
     from tracekit.model import Call
 
@@ -35,6 +35,13 @@ CONFLICT = "conflict"
 UNKNOWN = "unknown"
 FLOOR = 0.5
 MARGIN = 0.15
+BORROWED = ("B", 0.85)
+"""Best tier and confidence of what rests on a group's description that only another rank's file holds."""
+CONTRADICTED = 0.6
+"""Confidence left to a described group whose ranks do not lie as the declared layout says."""
+USER_MAP = "layout.map"
+SINGLE_DUTY = frozenset({"tp", "cp", "pp", "ep", "etp", "embedding"})
+"""Axes whose groups serve one strategy, so that the axes decide alone."""
 _OWN_PLACE = (None, "grad_reduce", "tied_grad", "metric", "control", "weight_move")
 """Purposes with a place of their own in a step: "in no other phase" does not mean the forward for them."""
 
@@ -44,8 +51,10 @@ class Candidate:
     """One conclusion of one rule; depth = nearest scope it rests on, -1 = on none."""
 
     fired: Fired
-    depth: int
-    multi_duty: bool
+    depth: int = -1
+    multi_duty: bool = False
+    layout: bool = False  # from the layout, not from a rule
+    final: bool = False  # the user said so: nothing else counts
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +88,26 @@ def decide(candidates: Iterable[Candidate], *, strict: bool) -> Verdict:
 
 
 def _settle(name: str, candidates: list[Candidate]) -> Verdict:
-    """Settle a field by its name: the group itself speaks for the axes before any scope of the same tier."""
+    """Settle a field by its name.
+
+    What the user maps is final. For the axes, the group itself speaks before any scope of the same tier, and its
+    description before the layout; where these two differ, the description stands with little confidence.
+    """
+    candidates = [c for c in candidates if c.final] or candidates
     if name == "axes":
+        described = [c for c in candidates if c.depth < 0 and not c.layout]
+        claimed = {c.fired.value for c in candidates if c.layout and c.fired.tier == "A"}
+        if described:
+            candidates = [c for c in candidates if not c.layout]
+            if claimed and not claimed & {c.fired.value for c in described}:
+                candidates = [_weaker(c) if c in described else c for c in candidates]
         spoken = {c.fired.tier for c in candidates if c.depth < 0}
         candidates = [c for c in candidates if c.depth < 0 or c.fired.tier not in spoken]
     return decide(candidates, strict=name == "strategy")
+
+
+def _weaker(c: Candidate) -> Candidate:
+    return replace(c, fired=replace(c.fired, confidence=min(c.fired.confidence, CONTRADICTED)))
 
 
 def _nearest(candidates: list[Candidate]) -> list[Candidate]:
@@ -108,17 +132,32 @@ class Engine:
         self._size_number = {s: i for i, s in enumerate(self._sizes)}
         self._passed: dict[tuple[int | None, int | None, int | None], tuple[bool, ...]] = {}
         self._labels: dict[Evidence, Label] = {}
+        whens = [r.when for r in rules.labels] + [x.when for f in rules.facts for x in (*f.present, *f.absent)]
+        self._use_ndim = any(w.ndim for w in whens)
+        self._use_place = any(w.place for w in whens)
         self._use_names = any(r.when.group_name for r in rules.labels)
 
-    def evidence(self, call: Call, scopes: tuple[str, ...], group_ops: frozenset[str]) -> Evidence:
-        """What rules may see of a call; scopes = enclosing scopes and the call's own operators, outermost first."""
+    def evidence(
+        self,
+        call: Call,
+        description: str | None,
+        scopes: tuple[str, ...],
+        group: GroupEvidence,
+        behaviour: tuple[str, str],
+    ) -> Evidence:
+        """What rules may see of a call.
+
+        scopes: enclosing scopes and the call's own operators, outermost first; behaviour: split sizes, place in step.
+        """
+        splits, place = behaviour
         key = (call.in_nelems, call.out_nelems, call.payload_bytes)
         sizes = self._passed.get(key)
         if sizes is None:
             sizes = self._passed[key] = tuple(s.passes(key[:2], key[2]) for s in self._sizes)
         return Evidence(
-            call.op, call.op_raw, call.group_desc, call.group_name if self._use_names else None, call.dtype,
-            call.family, call.kernel, scopes, group_ops, sizes,
+            call.op, call.op_raw, description, call.group_name if self._use_names else None, call.dtype,
+            call.family, call.kernel, scopes, sizes, group, call.frames, splits,
+            _ndim(call) if self._use_ndim else None, place if self._use_place else "none",
         )  # fmt: skip
 
     def _match(self, rule: LabelRule, e: Evidence, derived: Derived | None) -> Match | None:
@@ -134,6 +173,8 @@ class Engine:
             if found is None:
                 continue
             tier, confidence = rule.tier, rule.confidence
+            if e.group.borrowed and rule.when.group_desc is not None:
+                tier, confidence = max(tier, BORROWED[0]), min(confidence, BORROWED[1])
             if found.floor is not None:
                 tier, confidence = max(tier, found.floor[0]), min(confidence, found.floor[1])
             for name, value in rule.then.items():
@@ -169,6 +210,7 @@ class Engine:
 
     def _label(self, e: Evidence) -> Label:
         out: dict[str, list[Candidate]] = defaultdict(list)
+        _claim(e, out)
         self._fire(self._first, e, None, out)
         derived = _derive(out)
         self._fire(self._second, e, derived, out)
@@ -194,6 +236,26 @@ class Engine:
             alternatives=others,
             fired=fired,
         )
+
+
+def _claim(e: Evidence, out: dict[str, list[Candidate]]) -> None:
+    """What the layout and the user say of the call's group."""
+    for claim in e.group.claims:
+        final = claim.rule == USER_MAP
+        for name in ("axes", "strategy", "purpose"):
+            value = getattr(claim, name)
+            if value:
+                fired = Fired(claim.rule, name, value, claim.tier, claim.confidence, claim.saw)
+                multi = name == "axes" and value not in SINGLE_DUTY
+                out[name].append(Candidate(fired, -1, multi, layout=not final, final=final))
+
+
+def _ndim(call: Call) -> str | None:
+    """Dimensions of the first recorded input tensor."""
+    first = call.dims
+    while isinstance(first, list) and first and isinstance(first[0], list):
+        first = first[0]
+    return str(len(first)) if isinstance(first, list) and first else None
 
 
 def _derive(out: dict[str, list[Candidate]]) -> Derived:
@@ -224,18 +286,41 @@ def _fact_sizes(facts: Iterable[FactRule]) -> set[SizeTest]:
 
 
 def explain(label: Label) -> list[str]:
-    """Lines that say, field by field, which rules fired, what they saw, and which won."""
+    """Lines that say, field by field, which rules fired, what they saw, which won, and why the others lost."""
     if not label.fired:
         return ["no rule fired: nothing in the recorded evidence tells what this call belongs to"]
     lines = []
     for name in FIELDS:
         won = getattr(label, name)
-        for f in sorted((f for f in label.fired if f.field == name), key=lambda f: (f.tier, -f.confidence)):
-            outcome = "won" if f.value == won else "in conflict" if won == CONFLICT else "lost"
-            lines.append(f"{outcome:<11} {name:<8} = {f.value:<14} {f.tier} {f.confidence:.2f}  {f.rule}  saw {f.saw}")
+        fired = sorted((f for f in label.fired if f.field == name), key=lambda f: (f.tier, -f.confidence, f.rule))
+        for f in fired:
+            outcome, why = _outcome(f, won, fired)
+            text = f"{outcome:<11} {name:<8} = {f.value:<14} {f.tier} {f.confidence:.2f}  {f.rule}  saw {f.saw}"
+            lines.append(text + (f"; {why}" if why else ""))
     if label.strategy == UNKNOWN:
         others = ", ".join(f"{s} {c:.2f}" for s, c in label.alternatives)
         lines.append(f"strategy unknown: {'candidates ' + others if others else 'no rule concludes a strategy'}")
     elif label.strategy == CONFLICT:
         lines.append("strategy in conflict: rules of tier A disagree; " + ", ".join(s for s, _ in label.alternatives))
     return lines
+
+
+def _outcome(f: Fired, won: str | None, fired: list[Fired]) -> tuple[str, str]:
+    """(outcome, why) of one rule among all that concluded the same field, best first."""
+    if f.value == won:
+        return "won", ""
+    if won == CONFLICT:
+        return ("in conflict", "") if f.tier == "A" else ("lost", "weaker than the rules in conflict")
+    winner = next((other for other in fired if other.value == won), None)
+    if winner is not None:
+        if f.rule == winner.rule:
+            return "lost", ""
+        if (f.tier, -f.confidence) > (winner.tier, -winner.confidence):
+            return "lost", f"weaker than {winner.rule}"
+        return "lost", f"a scope further out than that of {winner.rule}, or the group speaks first"
+    rivals = [other for other in fired if other.value != f.value]
+    if f.confidence < FLOOR:
+        return "lost", f"below {FLOOR}"
+    if rivals and rivals[0].tier <= f.tier and f.confidence - rivals[0].confidence < MARGIN:
+        return "lost", f"less than {MARGIN} ahead of {rivals[0].rule}"
+    return "lost", "does not tell it for a call of this purpose"

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tracekit.label.apply import apply_rules
 from tracekit.label.collectives import Attached, attach, describe_activities
-from tracekit.label.engine import Engine, explain
-from tracekit.label.facts import find_facts
+from tracekit.label.engine import explain
 from tracekit.label.groups import Groups
 from tracekit.label.host import (
     add_orphans,
@@ -22,15 +22,16 @@ from tracekit.label.host import (
 from tracekit.label.hostcalls import (
     IS_C10D,
     IS_FUNCTIONAL,
+    IS_RECORD,
     IS_WRAPPER,
     CallBuilder,
     HostCalls,
     find_host_calls,
 )
+from tracekit.label.job import Job
 from tracekit.label.kernels import COMPUTE, DeviceKinds, classify
-from tracekit.label.matching import Context
 from tracekit.label.steps import Steps, find_steps
-from tracekit.model import NO_TIME, Activities, Call, DeviceClass, HealthEntry, Kind, LabelledRank
+from tracekit.model import NO_TIME, Activities, Call, DeviceClass, HealthEntry, HostCat, Kind, LabelledRank
 from tracekit.parsers.links import Links, link
 
 if TYPE_CHECKING:
@@ -43,8 +44,11 @@ if TYPE_CHECKING:
 _OPERATORS = (IS_C10D, IS_FUNCTIONAL, IS_WRAPPER)
 
 
-def label_rank(trace: RankTrace, rules: Rules) -> LabelledRank:
-    """Classify the activities of one rank, build and label its communication calls, find its steps."""
+def label_rank(trace: RankTrace, rules: Rules, job: Job | None = None) -> LabelledRank:
+    """Classify the activities of one rank, build and label its communication calls, find its steps.
+
+    job: what other ranks and the user know; without it the trace speaks for itself alone.
+    """
     words = rules.vocabulary
     links = link(trace)
     kinds = classify(trace, rules.kernels)
@@ -64,9 +68,9 @@ def label_rank(trace: RankTrace, rules: Rules) -> LabelledRank:
         activities = host_activities(trace, found.calls, host, worker, steps.markers)
     else:
         activities = _device_activities(trace, links, kinds, found)
-    _scopes(trace, links, host, found)
+    _scopes(trace, links, host, found, rules)
     calls = _in_order(found.calls, activities)
-    _label(calls, rules, trace, steps)
+    frameworks = apply_rules(calls, rules, trace, steps, job or Job())
     return LabelledRank(
         meta=trace.meta,
         rank=trace.meta.rank,
@@ -76,6 +80,7 @@ def label_rank(trace: RankTrace, rules: Rules) -> LabelledRank:
         event_counts=trace.event_counts,
         health=[*trace.health, *_health(trace, links, kinds, found, groups, steps, activities)],
         window_ns=trace.window_ns,
+        frameworks=tuple(sorted(frameworks)),
     )
 
 
@@ -117,17 +122,19 @@ def _device_activities(trace: RankTrace, links: Links, kinds: DeviceKinds, found
     )
 
 
-def _scopes(trace: RankTrace, links: Links, host: HostCalls, found: Attached) -> None:
-    """Enclosing scopes of each call (outermost first), and the operators that are the call itself."""
+def _scopes(trace: RankTrace, links: Links, host: HostCalls, found: Attached, rules: Rules) -> None:
+    """Enclosing scopes and frames of each call (outermost first), and the operators that are the call itself."""
     own = np.array(found.own, np.int64)
     asked = np.flatnonzero(own >= 0)
     if not len(asked):
         return
     row = own[asked]
     rows = trace.host
-    offsets, scope = links.scopes(rows.track[row], rows.ts[row], rows.ts[row] + rows.dur[row], row)
+    offsets, scope = links.scopes(rows.track[row], rows.ts[row], rows.ts[row] + rows.dur[row], row, python=True)
     names = rows.name[scope]
-    roles = host.roles[names]
+    is_frame = rows.cat[scope] == HostCat.PYTHON
+    wanted = is_frame & _frames_asked(trace, names, is_frame, rules)
+    roles = np.where(is_frame, IS_RECORD, host.roles[names])
     known: dict[bytes, tuple[str, ...]] = {}
     is_operator = np.isin(roles, _OPERATORS)
     bounds = offsets.tolist()
@@ -140,6 +147,21 @@ def _scopes(trace: RankTrace, links: Links, host: HostCalls, found: Attached) ->
         if host.roles[own_names[i]] in _OPERATORS:
             via = (*via, trace.names[own_names[i]])
         call.via = via
+        if is_frame[part].any():
+            call.frames = _texts(trace, names[part][wanted[part]], known)
+
+
+def _frames_asked(
+    trace: RankTrace, names: NDArray[np.int32], is_frame: NDArray[np.bool_], rules: Rules
+) -> NDArray[np.bool_]:
+    """Which frames some rule asks for: all others would only tell equal calls apart."""
+    asked = np.zeros(len(trace.names), np.bool_)
+    pattern = rules.frames
+    if pattern is not None:
+        for code in np.unique(names[is_frame]).tolist():
+            asked[code] = pattern.search(trace.names[code]) is not None
+    out: NDArray[np.bool_] = asked[names]
+    return out
 
 
 def _texts(trace: RankTrace, codes: NDArray[np.int32], known: dict[bytes, tuple[str, ...]]) -> tuple[str, ...]:
@@ -166,40 +188,6 @@ def _in_order(calls: list[Call], activities: Activities) -> list[Call]:
         call.ordinal = ordinal[key]
         ordinal[key] += 1
     return out
-
-
-def _label(calls: list[Call], rules: Rules, trace: RankTrace, steps: Steps) -> None:
-    job_groups = {g.desc for g in trace.meta.groups if g.desc} | {c.group_desc for c in calls if c.group_desc}
-    context = Context(job_groups=tuple(sorted(job_groups)))
-    engine = Engine(rules, context)
-    group_ops: dict[object, set[str]] = defaultdict(set)
-    for call in calls:
-        group_ops[call.group_name].add(call.op)
-    frozen = {k: frozenset(v) for k, v in group_ops.items()}
-    joined: dict[tuple[tuple[str, ...], tuple[str, ...]], tuple[str, ...]] = {}
-    evidence = []
-    for call in calls:
-        key = (call.scopes, call.via)
-        scopes = joined.get(key)
-        if scopes is None:
-            scopes = joined[key] = _visible(call, steps)
-        ops = frozen[call.group_name] if call.group_name is not None else frozenset[str]()
-        evidence.append(engine.evidence(call, scopes, ops))
-    counts = Counter(evidence)
-    context.facts = find_facts(rules.facts, engine, list(counts.items()), len(steps.markers))
-    for call, seen in zip(calls, evidence, strict=True):
-        call.label = engine.label(seen)
-
-
-def _visible(call: Call, steps: Steps) -> tuple[str, ...]:
-    """Scopes as rules see them: a step marker shows only the phase it tells; the call's operators come last."""
-    out = []
-    for scope in call.scopes:
-        if scope not in steps.names:
-            out.append(scope)
-        elif (phase := steps.names[scope]) is not None:
-            out.append(f"step:{phase}")
-    return (*out, *call.via)
 
 
 def _health(

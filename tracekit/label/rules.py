@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, cached_property
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tracekit.errors import RuleError
+from tracekit.label.behaviour import TRAFFIC
+from tracekit.label.frameworks import FrameworkRule
 from tracekit.label.kernels import KernelRule
 from tracekit.label.matching import FIELDS, TIERS, Expectation, FactRule, LabelRule, SizeTest, When
+from tracekit.label.place import PLACES
 from tracekit.label.schema import Field, Place, check, compiled
 from tracekit.label.steps import UNRANKED, USER_RANK, StepRule
 from tracekit.label.vocabulary import C10dOp, DType, Vocabulary, squash
@@ -32,13 +36,19 @@ PURPOSES = (
 MAX_RULE_FILE = 4 << 20
 _SIZE = {
     "min_elements": Field("int"), "max_elements": Field("int"), "min_bytes": Field("int"),
-    "max_bytes": Field("int"), "relation": Field("str", choices=("shrinks", "grows", "equal")),
+    "max_bytes": Field("int"), "max_input": Field("int"),
+    "relation": Field("str", choices=("shrinks", "grows", "equal")),
 }  # fmt: skip
 _WHEN = {
     "group_desc": Field("pattern"), "group_name": Field("pattern"), "job_group": Field("pattern"),
     "op": Field("strings"), "op_raw": Field("pattern"), "dtype": Field("strings"), "family": Field("strings"),
     "framework": Field("strings"), "kernel": Field("pattern"), "scope": Field("pattern"),
     "nearest_scope": Field("pattern"), "no_scope": Field("pattern"), "group_ops": Field("strings"),
+    "outer_scope": Field("pattern"), "frame": Field("pattern"), "no_frame": Field("pattern"),
+    "no_job_group": Field("pattern"), "no_framework": Field("strings"),
+    "splits": Field("strings", choices=("even", "uneven", "single")), "ndim": Field("strings"),
+    "place": Field("strings", choices=PLACES), "world": Field("bool"),
+    "group_traffic": Field("strings", choices=TRAFFIC),
     "fact": Field("strings"), "no_fact": Field("strings"), "phase": Field("strings"), "axes": Field("strings"),
     "purpose": Field("strings"), "single_duty": Field("bool"), "size": Field("table", fields=_SIZE),
 }  # fmt: skip
@@ -70,16 +80,21 @@ _SCHEMA: dict[str, dict[str, Field]] = {
         "confidence": Field("number", required=True), "multi_duty": Field("bool"), "note": Field("str"),
     },
     "fact": {
-        "id": Field("str", required=True), "note": Field("str"),
+        "id": Field("str", required=True), "note": Field("str"), "per_group": Field("bool"),
+    },
+    "framework": {
+        "id": Field("str", required=True), "title": Field("str", required=True), "names": Field("strings"),
+        "frames": Field("strings"), "groups": Field("strings"), "metadata": Field("strings"),
+        "implies": Field("strings"), "note": Field("str"),
     },
 }  # fmt: skip
 _EXPECTATION = {
-    "when": Field("table", required=True, fields=_WHEN), "at_least": Field("int"),
+    "when": Field("table", required=True, fields=_WHEN), "at_least": Field("int"), "at_most": Field("int"),
     "count": Field("str", choices=("calls", "calls_per_step", "scopes")),
 }  # fmt: skip
 
 
-@dataclass(slots=True)
+@dataclass
 class Rules:
     """All rules in force. `files` = where they come from, in order of reading."""
 
@@ -87,8 +102,18 @@ class Rules:
     steps: list[StepRule] = field(default_factory=list)
     labels: list[LabelRule] = field(default_factory=list)
     facts: list[FactRule] = field(default_factory=list)
+    frameworks: list[FrameworkRule] = field(default_factory=list)
     vocabulary: Vocabulary = field(default_factory=Vocabulary)
     files: list[str] = field(default_factory=list)
+
+    @cached_property
+    def frames(self) -> re.Pattern[str] | None:
+        """Matches every Python frame that some rule asks for; None when none does."""
+        whens = [r.when for r in self.labels] + [x.when for f in self.facts for x in (*f.present, *f.absent)]
+        asked = [pattern for when in whens for pattern in (when.frame, when.no_frame)]
+        parts = {f"(?:{p.pattern})" for p in asked if p is not None}
+        parts |= {re.escape(w.strip("^$")) for r in self.frameworks for w in r.frames}
+        return re.compile("|".join(sorted(parts))) if parts else None
 
 
 def _when(table: dict[str, Any]) -> When:
@@ -123,6 +148,12 @@ def _kernel(entry: dict[str, Any], place: Place) -> KernelRule:
     return KernelRule(kind=kind, source=place.file, **entry)
 
 
+def _framework(entry: dict[str, Any], place: Place) -> FrameworkRule:
+    if not {"names", "frames", "groups", "metadata"} & set(entry):
+        raise place.error("names", "one of names, frames, groups and metadata is required")
+    return FrameworkRule(source=place.file, **entry)
+
+
 def _fact(entry: dict[str, Any], place: Place) -> FactRule:
     parts: dict[str, tuple[Expectation, ...]] = {}
     for side in ("present", "absent"):
@@ -134,7 +165,9 @@ def _fact(entry: dict[str, Any], place: Place) -> FactRule:
     if not parts["present"]:
         raise place.error("present", "is required: what must be found")
     plain = check(entry, _SCHEMA["fact"], place)
-    return FactRule(plain["id"], parts["present"], parts["absent"], place.file, plain.get("note", ""))
+    return FactRule(
+        plain["id"], parts["present"], parts["absent"], place.file, plain.get("note", ""), plain.get("per_group", False)
+    )
 
 
 def _word(rules: Rules, table: str, entry: dict[str, Any]) -> None:
@@ -162,6 +195,8 @@ def _entry(rules: Rules, table: str, raw: dict[str, Any], place: Place) -> None:
         rules.kernels.append(_kernel(entry, place))
     elif table == "step":
         rules.steps.append(StepRule(source=place.file, **entry))
+    elif table == "framework":
+        rules.frameworks.append(_framework(entry, place))
     elif table == "rule":
         rules.labels.append(_label(entry, place))
     else:
@@ -229,7 +264,7 @@ def load_rules(extra_files: Iterable[str | Path] = (), step_pattern: str | None 
     for path in map(Path, extra_files):
         _read(extra, _user_text(path), str(path))
     extra.steps = [replace(r, rank=USER_RANK) if r.rank == UNRANKED else r for r in extra.steps]
-    for name in ("kernels", "steps", "labels", "facts"):
+    for name in ("kernels", "steps", "labels", "facts", "frameworks"):
         _unique(getattr(extra, name), name.rstrip("s"))
         _unique(getattr(base, name), name.rstrip("s"))
         setattr(base, name, _over(getattr(extra, name), getattr(base, name)))

@@ -1,0 +1,37 @@
+"""What the whole job knows and one rank's file may not: its frameworks, its groups, and what their axes are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Mapping
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A conclusion about one group's axes from outside the rules (layout, user's map)."""
+
+    axes: str
+    tier: str
+    confidence: float
+    rule: str
+    saw: str
+    strategy: str | None = None
+    purpose: str | None = None
+    alternatives: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """Knowledge of the whole job, handed to every rank.
+
+    descriptions: group name → description, where all ranks that have one agree; claims: group name (or members,
+    for a group without a name) → conclusions.
+    """
+
+    frameworks: frozenset[str] = frozenset()
+    descriptions: Mapping[str, str] = field(default_factory=dict)
+    claims: Mapping[Hashable, tuple[Claim, ...]] = field(default_factory=dict)
+    world_size: int | None = None
