@@ -119,9 +119,11 @@ def _windows(
     names = sorted({keys[c] if c >= 0 else UNKNOWN for c in np.unique(owner).tolist()})
     number = {k: i for i, k in enumerate(names)}
     code_of = np.array([*(number.get(k, -1) for k in keys), number.get(UNKNOWN, -1)], np.int64)
-    code = code_of[np.where(owner >= 0, owner, len(keys))]
-    has = (owner >= 0) & (np.append(wait, NO_TIME)[owner] != NO_TIME)
-    turn = np.where(has, np.append(start, 0)[owner] + np.where(has, np.append(wait, 0)[owner], 0), 0)
+    safe = np.where(owner >= 0, owner, len(keys))
+    code = code_of[safe]
+    waited = np.append(wait, NO_TIME)[safe]
+    has = waited != NO_TIME
+    turn = np.where(has, np.append(start, 0)[safe] + np.where(has, waited, 0), 0)
     sets = [(ts[call == k], end[call == k]) for k in (COMPUTE, FUSED, COPY)]
     spans = [(ts[comm], end[comm], np.ones(len(comm), np.bool_))]
     spans.append((ts[comm], np.minimum(end[comm], np.maximum(turn, ts[comm])), has))
