@@ -25,10 +25,12 @@ from tracekit.model import NO_TIME
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-SAME_HOST_NS = 2_000_000
+SAME_HOST_NS = 300_000
 """Clocks of one host differ by no more than this (profilers convert device time in each process on its own)."""
 HOSTS_NS = 50_000_000
 """Clocks of two hosts on Unix time are believed to differ by no more than this (NTP keeps a few ms)."""
+END_SKEW_NS = 50_000
+"""By how much the ends that the ranks see of one synchronising call may be out of order with its begins."""
 _ANY = 1 << 61
 _SEED = 0x7ACE
 
@@ -39,7 +41,8 @@ class Sequence:
 
     code: int64 signature; step: int64 (-1 = none); start, end: int64 ns (`NO_TIME` = unknown; end only where the
     call cannot end before its partners began); mutual: whether the partners, too, cannot end before it began;
-    slack: ns by which a call may break these laws; window: of the recording.
+    slack: ns by which a call may break these laws; window: of the recording; error: ns, where all times
+    are on a common clock already.
     """
 
     code: NDArray[np.int64]
@@ -51,6 +54,7 @@ class Sequence:
     window: tuple[int, int]
     host: str | None
     comparable: bool
+    error: int | None = None
 
     def __len__(self) -> int:
         return len(self.code)
@@ -84,13 +88,25 @@ def align(a: Sequence, b: Sequence) -> Aligned | Refused:
     left = [(k, clock) for k in shifts.tolist() if (clock := _feasible(a, b, k, bound)) is not None]
     if not left:
         return Refused("clocks-differ")
-    if len(left) > 1:
+    if len(left) > 1 or _may_be_disjoint(a, b, bound):
         return Refused("ambiguous")
     return Aligned(left[0][0], left[0][1], len(shifts))
 
 
+def _may_be_disjoint(a: Sequence, b: Sequence, bound: int) -> bool:
+    """Whether one recording may lie wholly before the other, without any common call.
+
+    Not when both hold the marker of one step; else only when the clocks allow it.
+    """
+    if len(np.intersect1d(a.step[a.step >= 0], b.step[b.step >= 0])):
+        return False
+    return any(_feasible(a, b, k, bound) is not None for k in (len(a), -len(b)))
+
+
 def believed(a: Sequence, b: Sequence) -> int:
     """How far the clocks of two recordings may differ, ns."""
+    if a.error is not None and b.error is not None:
+        return 3 * (a.error + b.error) + END_SKEW_NS
     if not (a.comparable and b.comparable):
         return _ANY
     return SAME_HOST_NS if a.host is not None and a.host == b.host else HOSTS_NS
@@ -165,7 +181,8 @@ def _outside(a: Sequence, b: Sequence, k: int, low: int, high: int) -> tuple[int
 
     The partner of such a call was over when the window opened, or began after it closed; only the one next to the
     common part may have been under way. Causality carries that over to the call itself: it began before its partner
-    ended, and ended after its partner began.
+    ended, and ended after its partner began. And since a synchronising call ends on all ranks together, the one next
+    to the common part was over on either rank before the other's first call beyond it began.
     """
     n, m = len(a), len(b)
     if (t := _last(a, slice(0, max(k - 1, 0)))) is not None:  # a has more at the head
@@ -176,7 +193,22 @@ def _outside(a: Sequence, b: Sequence, k: int, low: int, high: int) -> tuple[int
         high = min(high, t - b.window[1])
     if (t := _first(b, slice(n - k + 1, None))) is not None:
         low = max(low, a.window[1] - t)
+    if k > 0 and (gap := _over(a, k - 1, b, 0)) is not None:
+        low = max(low, gap)
+    if k < 0 and (gap := _over(b, -k - 1, a, 0)) is not None:
+        high = min(high, -gap)
+    if 0 <= m + k < n and (gap := _over(b, m - 1, a, m + k)) is not None:
+        high = min(high, -gap)
+    if 0 <= n - k < m and (gap := _over(a, n - 1, b, n - k)) is not None:
+        low = max(low, gap)
     return low, high
+
+
+def _over(s: Sequence, i: int, t: Sequence, j: int) -> int | None:
+    """By how much t's clock must be put forward for call i of s to be over when call j of t begins."""
+    if s.end[i] == NO_TIME or t.start[j] == NO_TIME or not s.mutual[i]:
+        return None
+    return int(s.end[i] - t.start[j] - s.slack[i])
 
 
 def _last(s: Sequence, part: slice) -> int | None:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tracekit.analysis.crossrank.align import SAME_HOST_NS
-from tracekit.analysis.crossrank.sequences import END_SKEW_NS, SYNCHRONISING
+from tracekit.analysis.crossrank.align import END_SKEW_NS, SAME_HOST_NS
+from tracekit.analysis.crossrank.sequences import SYNCHRONISING
 from tracekit.model import NO_TIME
 
 if TYPE_CHECKING:

@@ -79,6 +79,4 @@ def flatten(parts: Sequence[RankCalls], matches: Sequence[Match], clocks: Sequen
         peers, members = one.number["peers"][at], one.number["group_size"][at]
         lack[mine] = (peers != NO_TIME) & (members != NO_TIME) & (peers < members - 1)
     match = np.repeat(np.arange(len(matches)), size)
-    return Flat(
-        first, match, part, row, columns["dur"], columns["arrival"], error, component, columns["payload"], lack
-    )
+    return Flat(first, match, part, row, columns["dur"], columns["arrival"], error, component, columns["payload"], lack)

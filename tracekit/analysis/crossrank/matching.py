@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tracekit.analysis.crossrank.align import Aligned, Refused, align, equal_steps
+from tracekit.analysis.crossrank.clocks import align_clocks
 from tracekit.analysis.crossrank.sequences import Signatures, sequence
 from tracekit.analysis.crossrank.streams import Stream, find_streams
 from tracekit.model import NO_TIME
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Sequence
 
     from tracekit.analysis.crossrank.align import Sequence as CallSequence
+    from tracekit.analysis.crossrank.clocks import Clock
     from tracekit.analysis.crossrank.columns import RankCalls
 
 CONFIDENCE = {"comms-id": 0.99, "seq": 0.97, "order": 0.9, "order-in-step": 0.85, "assumed-group": 0.6}
@@ -60,41 +62,56 @@ class Matched:
 def match(parts: Sequence[RankCalls], *, ids: bool = True) -> Matched:
     """Match the calls of all recordings of a run.
 
+    What is found without doubt aligns the clocks, and these may decide what was in doubt.
+
     ids: False ignores recorded ids and sequence numbers (to test order against them).
     """
     streams = find_streams(parts)
+    found = [_match_stream(parts, s, ids, None) for s in streams.streams]
+    doubtful = [i for i, f in enumerate(found) if any(r in _DOUBT for w in f.unmatched.values() for r in w.values())]
+    if doubtful:
+        sure = [m for f in found for m in f.matches if m.how != "assumed-group"]
+        clocks = align_clocks(parts, sure)
+        if any(c.aligned and c.method != "same-host" and c.pairs for c in clocks):
+            for i in doubtful:
+                again = _match_stream(parts, streams.streams[i], ids, clocks)
+                if sum(len(m.rows) for m in again.matches) > sum(len(m.rows) for m in found[i].matches):
+                    found[i] = again
     out = Matched()
     for part, rows in streams.left_out.items():
-        for row, reason in rows.items():
-            out.unmatched[part][row] = reason
-    for stream in streams.streams:
-        _match_stream(parts, stream, out, ids)
+        out.unmatched[part] |= rows
+    for one in found:
+        out.matches += one.matches
+        for part, rows in one.unmatched.items():
+            out.unmatched[part] |= rows
     return out
 
 
-def _match_stream(parts: Sequence[RankCalls], stream: Stream, out: Matched, ids: bool) -> None:
+_DOUBT = frozenset({"ambiguous", "clocks-differ", "group-unknown"})
+
+
+def _match_stream(parts: Sequence[RankCalls], stream: Stream, ids: bool, clocks: Sequence[Clock] | None) -> Matched:
+    out = Matched()
     signatures = Signatures(parts, stream)
     left = {p: list(rows) for p, rows in stream.rows.items()}
     if ids and stream.kind == "group":
         left = _by_comms_id(parts, stream, left, signatures, out)
-        if not (members_unclear := _several_groups(parts, stream, left)):
+        if not _several_groups(parts, stream, left):
             left = _by_seq(parts, stream, left, signatures, out)
-    else:
-        members_unclear = _several_groups(parts, stream, left)
     left = {p: rows for p, rows in left.items() if rows}
-    if not left:
-        return
+    reason = None
     if sum(map(len, left.values())) < sum(map(len, stream.rows.values())):
-        for p, rows in left.items():  # the others of the stream were told apart by ids: order says nothing of these
-            out.leave(p, rows, "no-id")
-    elif members_unclear:
-        for p, rows in left.items():
-            out.leave(p, rows, "groups-of-one-name")
+        reason = "no-id"  # the others of the stream were told apart by ids: order says nothing of these
+    elif _several_groups(parts, stream, left):
+        reason = "groups-of-one-name"
     elif len({parts[p].rank for p in left}) < len(left):
-        for p, rows in left.items():
-            out.leave(p, rows, "several-recordings-of-a-rank")
+        reason = "several-recordings-of-a-rank"
+    if reason is None:
+        _by_order(parts, stream, left, signatures, clocks, out)
     else:
-        _by_order(parts, stream, left, signatures, out)
+        for p, rows in left.items():
+            out.leave(p, rows, reason)
+    return out
 
 
 def _several_groups(parts: Sequence[RankCalls], stream: Stream, left: dict[int, list[int]]) -> bool:
@@ -168,14 +185,21 @@ def _by_key(
 
 
 def _by_order(
-    parts: Sequence[RankCalls], stream: Stream, left: dict[int, list[int]], signatures: Signatures, out: Matched
+    parts: Sequence[RankCalls],
+    stream: Stream,
+    left: dict[int, list[int]],
+    signatures: Signatures,
+    clocks: Sequence[Clock] | None,
+    out: Matched,
 ) -> None:
     """Align every recording with one of them; calls at one place of the common order match."""
     if len(left) == 1:
         for p, rows in left.items():
             out.leave(p, rows, "no-counterpart")
         return
-    sequences = {p: sequence(parts, stream, p, rows, signatures) for p, rows in left.items()}
+    sequences = {
+        p: sequence(parts, stream, p, rows, signatures, clocks[p] if clocks else None) for p, rows in left.items()
+    }
     base = _reference(sequences)
     places: dict[int, dict[int, int]] = {base: {i: i for i in range(len(left[base]))}}
     how: dict[int, str] = {}

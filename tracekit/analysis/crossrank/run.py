@@ -70,7 +70,7 @@ def cross_rank(
     out = CrossRank(
         {
             "matches": rows,
-            "waiting": waiting_rows(parts, matched.matches, flat, split, rows),
+            "waiting": waiting_rows(parts, matched.unmatched, flat, split, rows, {str(s["name"]) for s in steps}),
             "clocks": clock_rows(parts, clocks),
             "imbalance": imbalance_rows(parts, matched.matches, flat, split, breakdown, complete),
         }

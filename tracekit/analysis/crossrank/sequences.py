@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tracekit.analysis.crossrank.align import Sequence
+from tracekit.analysis.crossrank.align import END_SKEW_NS, Sequence
 from tracekit.analysis.crossrank.streams import EXPERT
 from tracekit.model import NO_TIME
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from tracekit.analysis.crossrank.clocks import Clock
     from tracekit.analysis.crossrank.columns import RankCalls
     from tracekit.analysis.crossrank.streams import Stream
 
@@ -27,8 +28,6 @@ LOOSE = EXPERT
 """Expert traffic: its kernels wait for all peers too, but may be split into an issuing and a waiting part."""
 LOOSE_NS = 1_000_000
 """By how much a loose operation is let break causality."""
-END_SKEW_NS = 50_000
-"""By how much the ends that the ranks see of one synchronising call may be out of order with its begins."""
 _SIZE = {
     "all_reduce": "in_nelems", "reduce_scatter": "in_nelems", "all_gather": "out_nelems", "send": "in_nelems",
     "recv": "out_nelems",
@@ -80,8 +79,18 @@ def _size(op: str | None, number: dict[str, NDArray[np.int64]], row: int) -> int
     return None if value == NO_TIME else value
 
 
-def sequence(parts: Parts[RankCalls], stream: Stream, part: int, rows: list[int], signatures: Signatures) -> Sequence:
-    """The calls `rows` of one recording, in call order. Steps count only where markers tell them."""
+def sequence(
+    parts: Parts[RankCalls],
+    stream: Stream,
+    part: int,
+    rows: list[int],
+    signatures: Signatures,
+    clock: Clock | None = None,
+) -> Sequence:
+    """The calls `rows` of one recording, in call order. Steps count only where markers tell them.
+
+    clock: puts the times on the common clock, as far as it is known by now.
+    """
     one = parts[part]
     at = np.array(rows, np.int64)
     code = np.array([signatures.code(part, r) for r in rows], np.int64)
@@ -92,15 +101,18 @@ def sequence(parts: Parts[RankCalls], stream: Stream, part: int, rows: list[int]
     binds = np.array([k in SYNCHRONISING or k in LOOSE or k == "recv" for k in kind], np.bool_)
     if stream.kind != "p2p":
         binds &= ~_partial(one, at)
-    end = np.where(binds, one.end[at], NO_TIME)
+    start, end, window = one.begin[at], one.end[at], np.array(one.window, np.int64)
+    error = None
+    if clock is not None and clock.aligned:
+        start, end, window, error = clock.place(start), clock.place(end), clock.place(window), clock.error_ns or 0
+    end = np.where(binds, end, NO_TIME)
     slack = np.array([LOOSE_NS if k in LOOSE else END_SKEW_NS for k in kind], np.int64)
     mutual = binds & np.array([k not in ("send", "recv") for k in kind], np.bool_)
-    start = one.begin[at]
-    return Sequence(code, step, start, end, mutual, slack, one.window, one.host, one.comparable)
+    low, high = window.tolist()
+    return Sequence(code, step, start, end, mutual, slack, (low, high), one.host, one.comparable, error)
 
 
 def _partial(one: RankCalls, at: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Calls that exchange nothing with some member: they do not wait for it."""
     peers, size = one.number["peers"][at], one.number["group_size"][at]
     return np.asarray((peers != NO_TIME) & (size != NO_TIME) & (peers < size - 1))
-

@@ -60,9 +60,7 @@ class RankSplit:
     strategies: dict[int, dict[str, Split]] = field(default_factory=dict)
 
 
-def split_rank(
-    one: RankInput, keys: Sequence[RowKey], start: NDArray[np.int64], wait: NDArray[np.int64]
-) -> RankSplit:
+def split_rank(one: RankInput, keys: Sequence[RowKey], start: NDArray[np.int64], wait: NDArray[np.int64]) -> RankSplit:
     """Split all communication of a recording.
 
     keys: row of each call's label; start, wait: int64 ns of each call on the recording's own axis, wait `NO_TIME`

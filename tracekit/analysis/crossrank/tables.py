@@ -11,7 +11,7 @@ from tracekit.analysis.crossrank.waiting import bus_factor, verdict
 from tracekit.model import NO_TIME
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from tracekit.analysis.crossrank.clocks import Clock
     from tracekit.analysis.crossrank.columns import RankCalls
@@ -80,13 +80,20 @@ def match_rows(
 
 
 def waiting_rows(
-    parts: Sequence[RankCalls], matches: Sequence[Match], flat: Flat, waits: Waits, rows: Sequence[Row]
+    parts: Sequence[RankCalls],
+    unmatched: Mapping[int, Mapping[int, str]],
+    flat: Flat,
+    waits: Waits,
+    rows: Sequence[Row],
+    markers: set[str],
 ) -> list[Row]:
     """Table `waiting`: a strategy, and each call site of it, over all ranks.
 
-    Every timed call counts in `dur_ns`; the split ones in `split_ns` = wait + transfer.
+    Every timed call counts in `dur_ns`; the split ones in `split_ns` = wait + transfer. unmatched: part → row → why
+    it has no match. markers: names of steps, which are no places.
     """
-    sums: dict[tuple[Any, ...], list[int]] = defaultdict(lambda: [0, 0, 0, 0, 0, 0])  # calls matched split dur split wait
+    # calls, matched, split, their durations: timed and split, and waiting
+    sums: dict[tuple[Any, ...], list[int]] = defaultdict(lambda: [0, 0, 0, 0, 0, 0])
     entry = {(p, r): i for i, (p, r) in enumerate(zip(flat.part.tolist(), flat.row.tolist(), strict=True))}
     late: dict[tuple[Any, ...], Counter[int]] = defaultdict(Counter)
     skews: dict[tuple[Any, ...], list[int]] = defaultdict(list)
@@ -98,7 +105,7 @@ def waiting_rows(
         owned = part.number["coalesced_into"].tolist()
         for r, (strategy, op, name, group, scope) in enumerate(zip(*columns, strict=True)):
             at = entry.get((p, r))
-            place = (op, name or group, scope)
+            place = (op, name or group, None if scope in markers else scope)
             for key in ((strategy, None, None, None), (strategy, *place)):
                 s = sums[key]
                 s[0] += 1
@@ -106,7 +113,7 @@ def waiting_rows(
                 counted = durations[r] != NO_TIME and owned[r] == NO_TIME
                 s[3] += durations[r] if counted else 0
                 if at is None:
-                    why[key]["unmatched"] += 1
+                    why[key][unmatched.get(p, {}).get(r, "unmatched")] += 1
                     continue
                 i = int(flat.match[at])
                 if waits.wait[at] != NO_TIME:
@@ -125,9 +132,7 @@ def waiting_rows(
     return [_waiting(k, sums[k], late[k], skews[k], why[k]) for k in order]
 
 
-def _waiting(
-    key: tuple[Any, ...], s: list[int], late: Counter[int], skews: list[int], why: Counter[str]
-) -> Row:
+def _waiting(key: tuple[Any, ...], s: list[int], late: Counter[int], skews: list[int], why: Counter[str]) -> Row:
     calls, matched, split, dur, split_ns, wait = s
     enough = split >= MIN_CALLS and split_ns >= MIN_SHARE * dur
     rank, often = late.most_common(1)[0] if late else (None, 0)

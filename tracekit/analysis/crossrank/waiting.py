@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tracekit.analysis.crossrank.sequences import END_SKEW_NS, SYNCHRONISING
+from tracekit.analysis.crossrank.align import END_SKEW_NS
+from tracekit.analysis.crossrank.sequences import SYNCHRONISING
 from tracekit.model import NO_TIME
 
 if TYPE_CHECKING:
