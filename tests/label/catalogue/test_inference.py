@@ -84,12 +84,6 @@ def test_operators_of_engines(operator: str, kernel: str, strategy: str, tier: s
     assert (label.strategy, label.tier) == (strategy, tier), label.rule
 
 
-def test_sequence_parallel_pass_of_vllm() -> None:
-    calls = Micro().bare("ncclDevKernel_ReduceScatter_Sum(int)", scopes=("vllm::reduce_scatter",))
-    calls.bare("ncclDevKernel_AllGather_RING_LL(int)", scopes=("vllm::all_gather",))
-    assert [(x.strategy, x.tier, x.axes) for x in calls.labels()] == [("sp", "B", "tp")] * 2
-
-
 STEPS = [
     ("execute_context_1(888)_generation_0(0)", "prefill"),
     ("execute_context_0(0)_generation_16(16)", "decode"),

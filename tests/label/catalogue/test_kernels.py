@@ -39,7 +39,6 @@ FAMILIES = [
     ("void ipc_one_shot_push_kernel<half>(int)", "comm", "trtllm", "all_reduce", "tp", C),
     ("void tensorrt_llm::kernels::moeAllToAllKernel<true>(int)", "comm", "trtllm", "all_to_all", "ep", A),
     ("void helixAllToAllKernel<true>(int)", "comm", "helix", "all_to_all", "cp", A),
-    ("void userbuffers_fp16_sum_inplace_gpu_rr_rs<8>(int)", "comm", "userbuffers", "reduce_scatter", "tp", A),
     ("void userbuffers_fp16_sum_inplace_gpu_rw_ag<8>(int)", "comm", "userbuffers", "all_gather", "tp", A),
     ("void userbuffers_fp16_sum_inplace_gpu_mc<8>(int)", "comm", "userbuffers", "all_reduce", "tp", A),
     ("void kuserbuffers_pushsendrecv(int)", "comm", "userbuffers", "send_recv", "tp", A),
