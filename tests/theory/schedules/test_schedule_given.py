@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import doctest
 from dataclasses import replace
 
 import pytest
 
+from tracekit.theory import schedules
 from tracekit.theory.schedules import (
     NAMES,
     Action,
@@ -102,6 +104,15 @@ def test_order_against_its_own_stage_never_finishes() -> None:
     assert caught.value.waiting == ((0, "0B0", "1B0 of rank 1"), (1, "1B0", "1F0 of rank 1"))
 
 
+def test_every_rank_that_waits_is_named() -> None:
+    """Two ranks wait for the same forward; a pair waits for a forward of its own."""
+    with pytest.raises(Deadlock) as caught:
+        simulate(from_order(texts("0B0 0F0", "1F0 1B0")), Times(1, 1, 1))
+    assert [(rank, action) for rank, action, _ in caught.value.waiting] == [(0, "0B0"), (1, "1F0")]
+    with pytest.raises(Deadlock, match=r"waits for \(0F0;0B0\)OVERLAP_F_B of rank 0"):
+        simulate(from_order(texts("(0F0;0B0)OVERLAP_F_B")), Times(1, 1, 1))
+
+
 def test_weights_before_inputs_never_finish() -> None:
     with pytest.raises(Deadlock, match="rank 0: 0W0 waits for 0I0 of rank 0"):
         simulate(from_order(texts("0F0 0W0 0I0")), Times(1, 1, 1))
@@ -192,6 +203,11 @@ def test_times_that_do_not_fit(times: Times, message: str) -> None:
 )
 def test_spelling_of_names_is_free(spelt: str, name: str) -> None:
     assert canonical(spelt) == name
+
+
+def test_the_example_of_the_package_holds() -> None:
+    found = doctest.testmod(schedules)
+    assert (found.failed, found.attempted) == (0, 3)
 
 
 def test_chunks_count_the_stages_of_a_rank() -> None:
