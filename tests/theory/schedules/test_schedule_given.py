@@ -11,14 +11,18 @@ from tracekit.theory import schedules
 from tracekit.theory.schedules import (
     NAMES,
     Action,
+    Breakdown,
     Deadlock,
     IdleSplit,
     Kind,
+    Link,
     Overlap,
     ScheduleError,
     Times,
+    breakdown,
     build,
     canonical,
+    critical_path,
     from_order,
     parse_step,
     replay,
@@ -96,6 +100,27 @@ def test_latency_can_differ_by_boundary_and_start_by_rank() -> None:
     timeline = simulate(schedule, Times(10, 10, 0, [1, 5]), [0, 20, 0])
     assert [row[0] for row in timeline.start_ns] == [0, 20, 35]
     assert [row[-1] for row in timeline.start_ns] == [71, 60, 45]
+
+
+def test_causes_of_a_long_step_by_hand() -> None:
+    """1F1B, p = 2, m = 2. Equal stages 30: (m+1)·30. Stage 1 takes 40: 10+80+10. Rank 0 twice as slow: 20·4+40. Latency 3."""
+    schedule = build("1F1B", 2, 2)
+    found = breakdown(schedule, Times([10, 20], [10, 20], 0))
+    assert found == Breakdown(60.0, 30.0, 10.0, 0.0, 0.0)
+    slow = Times([10, 20], [10, 20], 0, p2p_ns=3, slowdown_ratio=[2.0, 1.0])
+    timeline = simulate(schedule, replace(slow, p2p_ns=0))
+    assert timeline.end_ns == ((20, 40, 80, 120), (40, 60, 80, 100))
+    assert breakdown(schedule, slow) == Breakdown(60.0, 30.0, 10.0, 20.0, 6.0)
+
+
+def test_critical_path_by_hand() -> None:
+    timeline = simulate(build("1F1B", 2, 2), Times([10, 20], [10, 20], 0, p2p_ns=3))
+    assert critical_path(timeline, 3) == [
+        Link(0, 0, 0),
+        Link(1, 0, 3),
+        *(Link(1, i, 0) for i in (1, 2, 3)),
+        Link(0, 3, 3),
+    ]
 
 
 def test_order_against_its_own_stage_never_finishes() -> None:

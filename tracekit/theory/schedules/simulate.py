@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from tracekit.theory.schedules.actions import Action, Kind, parts
 from tracekit.theory.schedules.errors import Deadlock, ScheduleError
 from tracekit.theory.schedules.timeline import Timeline
-from tracekit.theory.schedules.times import Times, durations, each, latencies
+from tracekit.theory.schedules.times import Times, delays, durations, each
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,7 +39,7 @@ def replay(
         raise ScheduleError("expected one duration for each entry of each rank's order")
     clock = each(start_ns, schedule.ranks, "start_ns, one a rank")
     needs, gives = schedule.wiring
-    delay = _delays(schedule, latencies(schedule, p2p_ns))
+    delay = delays(schedule, p2p_ns)
     m = schedule.micro_batches
     starts: list[list[int]] = [[] for _ in schedule.orders]
     ends: list[list[int]] = [[] for _ in schedule.orders]
@@ -70,12 +70,6 @@ def replay(
     if waiting:
         raise _deadlock(schedule, {rank: key for key, ranks in waiting.items() for rank in ranks}, starts)
     return Timeline(schedule, tuple(map(tuple, starts)), tuple(map(tuple, ends)))
-
-
-def _delays(schedule: Schedule, latency: list[int]) -> list[int]:
-    """ns a result travels, by 2·stage (activations, to the stage after) and 2·stage + 1 (gradients, to that before)."""
-    after = [latency[after] if after >= 0 else 0 for _, after in schedule.neighbours]
-    return [ns for pair in zip(after, latency, strict=True) for ns in pair]
 
 
 def _deadlock(schedule: Schedule, waiting: dict[int, int], starts: Sequence[Sequence[int]]) -> Deadlock:
