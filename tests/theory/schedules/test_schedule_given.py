@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -233,6 +234,13 @@ def test_spelling_of_names_is_free(spelt: str, name: str) -> None:
 def test_the_example_of_the_package_holds() -> None:
     found = doctest.testmod(schedules)
     assert (found.failed, found.attempted) == (0, 3)
+
+
+def test_the_page_about_schedules_is_true() -> None:
+    page = Path(__file__).parents[3] / "docs" / "schedules.md"
+    found = doctest.testfile(str(page), module_relative=False)
+    assert found.failed == 0
+    assert found.attempted > 8
 
 
 def test_chunks_count_the_stages_of_a_rank() -> None:
