@@ -38,7 +38,7 @@ def write(run: RunTables, folder: Path, *, overwrite: bool = False) -> Path:
     An older dataset of tracekit's is replaced; a folder with anything else in it only with overwrite
     (else UsageError, and nothing is touched).
     """
-    if not run.details:
+    if not run.details and not run.tables["stragglers"]:
         raise UsageError("the dataset needs the big tables: analyse with detail=True")
     folder = may_write(folder, [r["source"] for r in run.tables["ranks"]], overwrite=overwrite)
     staging = folder.with_name(f"{_prefix(folder)}{os.getpid()}")
