@@ -286,3 +286,19 @@ def test_every_other_file_of_the_corpus_is_named_and_refused(shared: Path) -> No
         assert (code, out) == (3, ""), row["file"]
         assert ": " in err
         assert "Traceback" not in err
+
+
+def test_explain_of_a_site_gives_one_explanation_a_label() -> None:
+    code, out, _ = call("explain", SAMPLE, "--site", "0:FSDP::all_gather")
+    assert code == 0
+    assert "calls labelled zero3" in out
+    assert "scope.fsdp2.gather" in out
+
+
+@pytest.mark.parametrize(
+    "args", [(), ("--site", "0:"), ("--site", "0:no such place"), ("--site", "x", "--collective", "0:0")]
+)
+def test_explain_wants_one_place_that_exists(args: tuple[str, ...]) -> None:
+    code, _, err = call("explain", SAMPLE, *args)
+    assert code == 2
+    assert "--site" in err

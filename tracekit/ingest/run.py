@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from tracekit.analysis.consistency import minorities
 from tracekit.errors import TracekitError, UnusableInput, UsageError
 from tracekit.ingest.discover import Found, discover
 from tracekit.ingest.identity import Decision, Part, resolve
@@ -236,18 +237,44 @@ def _findings(used: list[tuple[PartResult, Part]], decision: Decision, failures:
     rows = list(decision.findings)
     rows += [{"severity": "warning", "code": "unusable-file", "rank": None, "message": f.message} for f in failures]
     rows += [f | {"rank": p.rank} for r, p in used for f in r.tables.findings]
+    rows += minorities([(p.rank, r.tables.votes) for r, p in used])
     return sorted(
         rows, key=lambda f: (_SEVERITY[f["severity"]], f["code"], f["rank"] is not None, f["rank"] or 0, f["message"])
     )
 
 
+_SUMS = ("comm_ns", "labelled_ns", "bytes", "labelled_bytes", "calls", "labelled_calls")
+
+
 def _coverage(used: list[tuple[PartResult, Part]]) -> Row:
-    tiers: dict[str, int] = {}
-    for r, _ in used:
-        for tier, ns in r.tables.coverage.get("tiers", {}).items():
-            tiers[tier] = tiers.get(tier, 0) + ns
-    return {
-        "comm_ns": sum(r.tables.coverage.get("comm_ns", 0) for r, _ in used),
-        "labelled_ns": sum(r.tables.coverage.get("labelled_ns", 0) for r, _ in used),
-        "tiers": dict(sorted(tiers.items())),
-    }
+    """Sums over ranks; `unlabelled`: call sites without a label, the longest first."""
+    parts = [r.tables.coverage for r, _ in used]
+    out: Row = {name: sum(c.get(name, 0) for c in parts) for name in _SUMS}
+    for name in ("tiers", "tier_bytes"):
+        sums: dict[str, int] = {}
+        for c in parts:
+            for tier, n in c.get(name, {}).items():
+                sums[tier] = sums.get(tier, 0) + n
+        out[name] = dict(sorted(sums.items()))
+    return out | {"unlabelled": _unlabelled(used)}
+
+
+def _unlabelled(used: list[tuple[PartResult, Part]]) -> list[Row]:
+    """Call sites without a label, summed over ranks; `example` = RANK:ID (or ID) of a call there."""
+    merged: dict[str, Row] = {}
+    for r, p in used:
+        for site in r.tables.unlabelled:
+            own = {k: v for k, v in site.items() if k not in _COUNTED}
+            row = merged.get(repr(own))
+            if row is None:
+                example = site["example"] if p.rank is None else f"{p.rank}:{site['example']}"
+                merged[repr(own)] = site | {"ranks": 1, "example": str(example)}
+                continue
+            row["ranks"] += 1
+            for name in ("count", "total_ns", "bytes"):
+                row[name] += site[name]
+    return sorted(merged.values(), key=lambda s: (-s["total_ns"], -s["bytes"], -s["count"], s["op"]))[:_SHOWN_SITES]
+
+
+_COUNTED = frozenset({"count", "total_ns", "bytes", "example", "kernel"})
+_SHOWN_SITES = 20

@@ -12,6 +12,7 @@ from tracekit.label.engine import Engine
 from tracekit.label.facts import find_facts
 from tracekit.label.frameworks import detect
 from tracekit.label.matching import Context, GroupEvidence
+from tracekit.label.place import places
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
@@ -34,13 +35,13 @@ def apply_rules(calls: Sequence[Call], rules: Rules, trace: RankTrace, steps: St
     groups = _groups(calls, trace, job)
     seen: dict[tuple[tuple[str, ...], tuple[str, ...]], tuple[str, ...]] = {}
     evidence = []
-    for call in calls:
+    for call, place in zip(calls, places(calls, trace, steps), strict=True):
         key = (call.scopes, call.via)
         scopes = seen.get(key)
         if scopes is None:
             scopes = seen[key] = _visible(call, steps)
         group, description = groups[group_key(call)]
-        evidence.append(engine.evidence(call, description, scopes, splits(call), group))
+        evidence.append(engine.evidence(call, description, scopes, group, (splits(call), place)))
     counts = list(Counter(evidence).items())
     context.facts, context.group_facts = find_facts(rules.facts, engine, counts, len(steps.markers))
     for call, one in zip(calls, evidence, strict=True):

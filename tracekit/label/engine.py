@@ -134,12 +134,22 @@ class Engine:
         self._labels: dict[Evidence, Label] = {}
         whens = [r.when for r in rules.labels] + [x.when for f in rules.facts for x in (*f.present, *f.absent)]
         self._use_ndim = any(w.ndim for w in whens)
+        self._use_place = any(w.place for w in whens)
         self._use_names = any(r.when.group_name for r in rules.labels)
 
     def evidence(
-        self, call: Call, description: str | None, scopes: tuple[str, ...], splits: str, group: GroupEvidence
+        self,
+        call: Call,
+        description: str | None,
+        scopes: tuple[str, ...],
+        group: GroupEvidence,
+        behaviour: tuple[str, str],
     ) -> Evidence:
-        """What rules may see of a call; scopes = enclosing scopes and the call's own operators, outermost first."""
+        """What rules may see of a call.
+
+        scopes: enclosing scopes and the call's own operators, outermost first; behaviour: split sizes, place in step.
+        """
+        splits, place = behaviour
         key = (call.in_nelems, call.out_nelems, call.payload_bytes)
         sizes = self._passed.get(key)
         if sizes is None:
@@ -147,7 +157,7 @@ class Engine:
         return Evidence(
             call.op, call.op_raw, description, call.group_name if self._use_names else None, call.dtype,
             call.family, call.kernel, scopes, sizes, group, call.frames, splits,
-            _ndim(call) if self._use_ndim else None,
+            _ndim(call) if self._use_ndim else None, place if self._use_place else "none",
         )  # fmt: skip
 
     def _match(self, rule: LabelRule, e: Evidence, derived: Derived | None) -> Match | None:
@@ -279,18 +289,41 @@ def _fact_sizes(facts: Iterable[FactRule]) -> set[SizeTest]:
 
 
 def explain(label: Label) -> list[str]:
-    """Lines that say, field by field, which rules fired, what they saw, and which won."""
+    """Lines that say, field by field, which rules fired, what they saw, which won, and why the others lost."""
     if not label.fired:
         return ["no rule fired: nothing in the recorded evidence tells what this call belongs to"]
     lines = []
     for name in FIELDS:
         won = getattr(label, name)
-        for f in sorted((f for f in label.fired if f.field == name), key=lambda f: (f.tier, -f.confidence)):
-            outcome = "won" if f.value == won else "in conflict" if won == CONFLICT else "lost"
-            lines.append(f"{outcome:<11} {name:<8} = {f.value:<14} {f.tier} {f.confidence:.2f}  {f.rule}  saw {f.saw}")
+        fired = sorted((f for f in label.fired if f.field == name), key=lambda f: (f.tier, -f.confidence, f.rule))
+        for f in fired:
+            outcome, why = _outcome(f, won, fired)
+            text = f"{outcome:<11} {name:<8} = {f.value:<14} {f.tier} {f.confidence:.2f}  {f.rule}  saw {f.saw}"
+            lines.append(text + (f"; {why}" if why else ""))
     if label.strategy == UNKNOWN:
         others = ", ".join(f"{s} {c:.2f}" for s, c in label.alternatives)
         lines.append(f"strategy unknown: {'candidates ' + others if others else 'no rule concludes a strategy'}")
     elif label.strategy == CONFLICT:
         lines.append("strategy in conflict: rules of tier A disagree; " + ", ".join(s for s, _ in label.alternatives))
     return lines
+
+
+def _outcome(f: Fired, won: str | None, fired: list[Fired]) -> tuple[str, str]:
+    """(outcome, why) of one rule among all that concluded the same field, best first."""
+    if f.value == won:
+        return "won", ""
+    if won == CONFLICT:
+        return ("in conflict", "") if f.tier == "A" else ("lost", "weaker than the rules in conflict")
+    winner = next((other for other in fired if other.value == won), None)
+    if winner is not None:
+        if f.rule == winner.rule:
+            return "lost", ""
+        if (f.tier, -f.confidence) > (winner.tier, -winner.confidence):
+            return "lost", f"weaker than {winner.rule}"
+        return "lost", f"a scope further out than that of {winner.rule}, or the group speaks first"
+    rivals = [other for other in fired if other.value != f.value]
+    if f.confidence < FLOOR:
+        return "lost", f"below {FLOOR}"
+    if rivals and rivals[0].tier <= f.tier and f.confidence - rivals[0].confidence < MARGIN:
+        return "lost", f"less than {MARGIN} ahead of {rivals[0].rule}"
+    return "lost", "does not tell it for a call of this purpose"

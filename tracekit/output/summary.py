@@ -71,7 +71,7 @@ def percent(part: float, whole: float) -> str:
 def summarise(run: RunTables, *, all_ranks: bool = False, steps: bool = False) -> Summary:
     """Arrange a run's tables for reading."""
     windows = _steps_to_use(run)
-    grids = [_breakdown(run, all_ranks), _strategies(run), _worst(run), _sites(run)]
+    grids = [_breakdown(run, all_ranks), _strategies(run), _worst(run), _sites(run), _unlabelled(run)]
     if steps:
         grids.insert(1, _steps(run))
     return Summary(
@@ -259,6 +259,28 @@ def _sites(run: RunTables) -> Grid:
     return grid
 
 
+def _unlabelled(run: RunTables) -> Grid:
+    """Call sites without a label: what was seen there."""
+    grid = Grid(
+        "call sites without a label (ms, summed over ranks)",
+        ("operation", "group", "type", "payload", "calls", "total", "possible", "where", "example"),
+    )
+    for s in run.coverage.get("unlabelled", [])[:5]:
+        size = f" ×{s['group_size']}" if s["group_size"] else ""
+        payload = "–" if s["payload_bytes"] is None else f"{s['payload_bytes']:,} B"
+        possible = (s["alternatives"] or "–").replace(" ", ", ")
+        grid.rows.append(
+            (
+                s["op"], clean(s["group"] or "–")[:34] + size, clean(s["dtype"] or "–"), payload, f"{s['count']:,}",
+                ms(s["total_ns"]), possible, clean(s["site"] or "–")[:50], s["example"],
+            )
+        )  # fmt: skip
+    if grid.rows:
+        grid.notes.append("`tracekit explain PATH --collective EXAMPLE` shows what each rule saw; docs/recording.md "
+                          "says what to switch on so that labels are certain")  # fmt: skip
+    return grid
+
+
 def _steps(run: RunTables) -> Grid:
     grid = Grid(
         "steps (ms)", ("rank", "step", "window", "compute only", "overlapped", "exposed comm", "idle", "complete")
@@ -291,6 +313,7 @@ def _data(run: RunTables) -> list[str]:
         lines.append(
             f"{percent(cover['labelled_ns'], cover['comm_ns'])} of communication time labelled"
             + (f" ({tiers})" if tiers else "")
+            + (f", {percent(cover['labelled_bytes'], cover['bytes'])} of its bytes" if cover["bytes"] else "")
         )
     lines += [_health_line(h) for h in _worst_health(run.tables["health"])]
     if not run.absolute and used > 1:
