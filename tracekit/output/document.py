@@ -17,9 +17,8 @@ def document(run: RunTables) -> dict[str, Any]:
     return {
         "schema_version": SCHEMA_VERSION,
         "tool_version": __version__,
-        "sources": [
-            r["source"] for r in (*run.tables["ranks"], *run.tables["stragglers"]) if r.get("scope", "job") == "job"
-        ],
+        "sources": [r["source"] for r in run.tables["ranks"]]
+        + [r["source"] for r in run.tables["stragglers"] if r["scope"] == "job"],
         "ranks": run.tables["ranks"],
         "layout": {"declared": None, "inferred": None},
         "totals": run.tables["totals"],

@@ -187,7 +187,8 @@ def _manifest(run: RunTables, counts: dict[str, int]) -> dict[str, Any]:
         "origin_unix_ns": run.origin_ns if run.absolute else None,
         "clock": "unix" if run.absolute else "per-rank",
         "world_size": run.world_size,
-        "sources": [r["source"] for r in run.tables["ranks"] if r["used"]],
+        "sources": [r["source"] for r in run.tables["ranks"] if r["used"]]
+        + [r["source"] for r in run.tables["stragglers"] if r["scope"] == "job"],
         "tables": {
             name: {"rows": n, "partitioned_by": ["rank"] if TABLES[name].per_rank and _partitioned(run) else []}
             for name, n in counts.items()

@@ -10,12 +10,27 @@ from tracekit.output.summary import Grid, clean, ms
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from tracekit.output.summary import Summary
+
 Row = dict[str, Any]
 MAX_WORKERS = 5
 DEFINITIONS = (
     "slowdown of a job S = T / T_ideal (replays without launch delays); of x = T(all ideal but x) / T_ideal",
     "recovered = (T - T(x ideal)) / (T - T_ideal): M_W for the top 3 % of workers, M_S for the last stage",
 )
+
+
+def add(summary: Summary, rows: Sequence[Row], *, alone: bool, all_ranks: bool = False, steps: bool = False) -> None:
+    """Add the section to a report; alone: there are no traces beside the operation tables, so it is the report."""
+    tables = [r for r in rows if r["scope"] == "job"]
+    if alone:
+        summary.header, summary.verdict, summary.definitions = header(rows), verdict(rows), DEFINITIONS
+        summary.data[0] = f"{len(tables)} operation table{'s' if len(tables) != 1 else ''}, no trace"
+    else:
+        summary.header += f" · {header(rows)}"
+        summary.verdict += f"\n{verdict(rows)}"
+        summary.definitions += DEFINITIONS
+    summary.grids += grids(rows, all_ranks=all_ranks, steps=steps)
 
 
 def jobs(rows: Iterable[Row]) -> list[list[Row]]:

@@ -62,12 +62,12 @@ class OpGrid:
     @property
     def stages(self) -> int:
         """Pipeline stages."""
-        return self.ranks.shape[0]
+        return int(self.ranks.shape[0])
 
     @property
     def dp(self) -> int:
         """Data-parallel ranks."""
-        return self.ranks.shape[1]
+        return int(self.ranks.shape[1])
 
     @property
     def end(self) -> NDArray[np.int64]:

@@ -104,13 +104,15 @@ class _Takes:
 
     def duration(self, i: int) -> NDArray[np.int64]:
         keep = self.workers[:, self.grid.nodes[i].stage] & self.nodes[:, i, None]
-        return np.where(keep[:, None, :], self.work.measured[i][None], self.work.ideal[i])
+        taken: NDArray[np.int64] = np.where(keep[:, None, :], self.work.measured[i][None], self.work.ideal[i])
+        return taken
 
     def delay(self, i: int) -> NDArray[np.int64] | None:
         if not self.any_delay:
             return None
         keep = self.delayed[:, self.grid.nodes[i].stage]
-        return np.where(keep[:, None, :], self.work.delay[i][None], 0)
+        kept: NDArray[np.int64] = np.where(keep[:, None, :], self.work.delay[i][None], 0)
+        return kept
 
 
 def measure(grid: OpGrid, graph: Graph) -> Work:

@@ -15,8 +15,11 @@ from tracekit.analysis.stragglers.whatif import STRAGGLING, forward_backward_cor
 from tracekit.model import TABLES, HealthEntry
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from numpy.typing import NDArray
 
+    from tracekit.analysis.stragglers.graph import Graph
     from tracekit.analysis.stragglers.optable import OpGrid
     from tracekit.analysis.stragglers.replay import Work
     from tracekit.analysis.stragglers.whatif import Effect, WhatIf
@@ -51,7 +54,7 @@ def analyze_ops(ops: OpRows) -> StragglerTables:
         row = {"source": ops.path, "scope": "job", "reason": e.code}
         return StragglerTables([_whole(row)], [_finding("warning", f"{ops.path}: no straggler analysis: {e}")], health)
     health += [HealthEntry(reason, count, "lost", example) for reason, count, example in grid.dropped]
-    writer = _Writer(ops.path, grid, work, found)
+    writer = _Writer(ops.path, grid, graph, work, found)
     return StragglerTables(writer.rows(), writer.findings(), health)
 
 
@@ -71,11 +74,11 @@ def _mean(times: NDArray[np.int64]) -> int:
 class _Writer:
     """Turns one what-if into rows."""
 
-    def __init__(self, source: str, grid: OpGrid, work: Work, found: WhatIf) -> None:
+    def __init__(self, source: str, grid: OpGrid, graph: Graph, work: Work, found: WhatIf) -> None:
         self.source, self.grid, self.work, self.found = source, grid, work, found
-        grouped = work.wait > 0
-        share = float(work.wait.sum()) / max(float(grid.dur[grouped.any(axis=(1, 2))].sum()), 1.0)
-        self.waits = share >= _WAIT_FLOOR
+        sizes = [len(g.members) * (grid.dp if g.over_dp else 1) for g in graph.groups]
+        self.in_group = [g >= 0 and sizes[g] > 1 for g in graph.group_of.tolist()]
+        self.waits = float(work.wait.sum()) >= _WAIT_FLOOR * float(grid.dur[self.in_group].sum())
 
     def rows(self) -> list[Row]:
         """All rows, the job's first."""
@@ -90,7 +93,7 @@ class _Writer:
         f = self.found
         row = {"scope": "job", "workers": self.grid.ranks.size, "steps": len(self.grid.steps)}
         row |= {"step_ns": _mean(f.measured), "replayed_ns": _mean(f.nodelay), "replay_error_ratio": f.replay_error}
-        row |= self._times(range(len(self.grid.nodes)), slice(None))
+        row |= self._times(range(len(self.grid.nodes)), grouped=True)
         if f.reason is None:
             per_step = f.nodelay / f.ideal
             row |= {"ideal_ns": _mean(f.ideal), "slowdown": f.slowdown, "waste_ratio": max(0.0, 1 - 1 / f.slowdown)}
@@ -109,7 +112,7 @@ class _Writer:
         rows = []
         for name, effect in self.found.families.items():
             mine = [i for i, n in enumerate(self.grid.nodes) if family(n.op) == name]
-            rows.append({"scope": "op_type", "op": name} | self._effect(effect) | self._times(mine, slice(None)))
+            rows.append({"scope": "op_type", "op": name} | self._effect(effect) | self._times(mine))
         return sorted(rows, key=lambda r: (-(r.get("slowdown") or 0), r["op"]))
 
     def _lines(self) -> list[Row]:
@@ -123,7 +126,7 @@ class _Writer:
         rows = []
         for stage, dp in self._by_score():
             mine = [i for i, n in enumerate(self.grid.nodes) if n.stage == stage]
-            row = {"scope": "worker"} | self._place(stage, dp) | self._times(mine, dp)
+            row: Row = {"scope": "worker"} | self._place(stage, dp) | self._times(mine, dp, grouped=True)
             if self.found.reason is None:
                 scores = self.found.step_scores[:, stage, dp]
                 row["slowdown"] = float(self.found.scores[stage, dp])
@@ -153,7 +156,7 @@ class _Writer:
         scores = self.found.step_scores
         shown = np.ones(self.grid.ranks.shape, np.bool_)
         if scores.size > _MAX_CELLS:
-            shown = (scores >= STRAGGLING).any(axis=0)
+            shown = np.asarray((scores >= STRAGGLING).any(axis=0), np.bool_)
         return [
             {"scope": "worker_step", "step": step, "slowdown": float(scores[k, s, d])} | self._place(s, d)
             for s, d in zip(*map(np.ndarray.tolist, np.nonzero(shown)), strict=True)
@@ -174,11 +177,11 @@ class _Writer:
             "slowdown": f.slowdown_of(effect), "recovered_ratio": f.recovered(effect), "added_ratio": f.added(effect),
         }  # fmt: skip
 
-    def _times(self, nodes: range | list[int], dp: int | slice) -> Row:
-        """Sums over all steps; waiting only where the table recorded it."""
-        mine = list(nodes)
+    def _times(self, nodes: Iterable[int], dp: int | slice = slice(None), *, grouped: bool = False) -> Row:
+        """Sums over all steps; waiting only of operations that have a group, and only where the table recorded it."""
+        mine = [i for i in nodes if self.in_group[i] or not grouped]
         total, wait = int(self.grid.dur[mine][:, :, dp].sum()), int(self.work.wait[mine][:, :, dp].sum())
-        if not self.waits:
+        if not self.waits or not any(self.in_group[i] for i in mine):
             return {"total_ns": total}
         return {"total_ns": total, "wait_ns": wait, "wait_ratio": wait / total if total else None}
 
@@ -194,7 +197,9 @@ class _Writer:
         if not self.waits:
             text = "members of every group start together, so waiting was taken out before the table was written"
             out.append(_finding("info", f"{self.source}: {text}; no wait is given"))
-        return out + ([_finding("warning", self._causes())] if f.explained and f.slowdown >= STRAGGLING else [])
+        if f.explained and f.slowdown >= STRAGGLING:
+            out.insert(0, _finding("warning", self._causes()))
+        return out
 
     def _causes(self) -> str:
         f, g = self.found, self.grid

@@ -15,7 +15,7 @@ Source: OSDI'25 "Understanding Stragglers in Large Model Training Using What-if 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -154,9 +154,10 @@ def _effects(grid: OpGrid, graph: Graph, work: Work, pairs: Sequence[tuple[Scena
     return [Effect(times[2 * i], times[2 * i + 1]) for i in range(len(pairs))]
 
 
-def _scores(by_stage: NDArray[np.floating], by_dp: NDArray[np.floating]) -> NDArray[np.float64]:
+def _scores(by_stage: NDArray[Any], by_dp: NDArray[Any]) -> NDArray[np.float64]:
     """The smaller of a worker's stage and DP rank: [..., stages], [..., dp] → [..., stages, dp]."""
-    return np.minimum(by_stage[..., :, None], by_dp[..., None, :]).astype(np.float64)
+    lower: NDArray[np.float64] = np.minimum(by_stage[..., :, None], by_dp[..., None, :]).astype(np.float64)
+    return lower
 
 
 def _top(scores: NDArray[np.float64], ranks: NDArray[np.int32]) -> tuple[tuple[int, int], ...]:
