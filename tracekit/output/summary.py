@@ -53,7 +53,7 @@ def summarise(run: RunTables, *, all_ranks: bool = False, steps: bool = False) -
     ]
     if steps:
         grids.insert(1, _steps(run))
-    return Summary(
+    summary = Summary(
         header=_header(run),
         verdict=_verdict(run, windows),
         grids=[g for g in grids if g.rows],
@@ -61,6 +61,11 @@ def summarise(run: RunTables, *, all_ranks: bool = False, steps: bool = False) -
         data=_data(run),
         definitions=(*DEFINITIONS, crossrank.DEFINITION) if run.tables["waiting"] else DEFINITIONS,
     )
+    if rows := run.tables.get("stragglers"):
+        from tracekit.output import stragglers
+
+        stragglers.add(summary, rows, alone=not run.tables["ranks"], all_ranks=all_ranks, steps=steps)
+    return summary
 
 
 def _findings(rows: Iterable[Row]) -> list[tuple[str, str]]:

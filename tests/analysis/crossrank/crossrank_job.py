@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-import random
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tracekit.analysis.crossrank.columns import RankCalls
 from tracekit.model import NO_TIME
+
+if TYPE_CHECKING:
+    import random
 
 US = 1000
 

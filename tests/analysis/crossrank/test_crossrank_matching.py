@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import pytest
 from crossrank_job import Event, collectives, columns
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tracekit.analysis.crossrank.columns import RankCalls
 from tracekit.analysis.crossrank.matching import Matched, match
+
+if TYPE_CHECKING:
+    from tracekit.analysis.crossrank.columns import RankCalls
 
 GROUPS = [(0, 1), (2, 3), (0, 2), (1, 3), (0, 1, 2, 3)]
 OPS = ["all_reduce", "all_gather", "reduce_scatter"]

@@ -40,7 +40,8 @@ _BROKEN = 0.02
 class Clock:
     """What to add to a rank's times: offset_ns + drift · (t - at); error_ns: robust spread of the residuals.
 
-    method: `reference`, `same-host`, `collective-ends`, `message-order`, or why there is none: `not-connected`, `infeasible`.
+    method: `reference`, `same-host`, `collective-ends`, `message-order`, or why there is none: `not-connected`,
+    `infeasible`.
     """
 
     method: str

@@ -101,7 +101,7 @@ def _payloads(parts: Sequence[RankCalls], matches: Sequence[Match], flat: Flat, 
         if ops[p][r] not in UNEVEN or m.stream.kind == "p2p" or NO_TIME in payload or not max(payload):
             continue
         step = int(parts[p].number["step"][r])
-        key = (None if step == NO_TIME else step, strategies[p][r], m.stream.group_id, ops[p][r])
+        key: tuple[Any, ...] = (None if step == NO_TIME else step, strategies[p][r], m.stream.group_id, ops[p][r])
         for q, nbytes in zip(m.parts, payload, strict=True):
             loads[key][parts[q].rank] += nbytes
         c = cost[key]
@@ -111,8 +111,8 @@ def _payloads(parts: Sequence[RankCalls], matches: Sequence[Match], flat: Flat, 
             c[2] += 1
     rows = []
     for key in sorted(loads, key=lambda k: tuple(map(str, k))):
-        step, strategy, group, op = key
-        for row in _of_loads("payload", step, strategy, group, loads[key], loads[key], True):
+        number, strategy, group, op = key
+        for row in _of_loads("payload", number, strategy, group, loads[key], loads[key], True):
             if row["ratio"] > 1:
                 known = cost[key][2] == cost[key][1]
                 rows.append(

@@ -17,7 +17,7 @@ from tracekit.analysis.crossrank.streams import Stream, find_streams
 from tracekit.model import NO_TIME
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
 
     from tracekit.analysis.crossrank.align import Sequence as CallSequence
     from tracekit.analysis.crossrank.clocks import Clock
@@ -152,7 +152,7 @@ def _by_seq(
 
 def _by_key(
     stream: Stream,
-    keyed: dict[int, list[tuple[Hashable, int]]],
+    keyed: dict[int, list[tuple[int | None, int]]],
     signatures: Signatures,
     how: str,
     out: Matched,
@@ -161,7 +161,7 @@ def _by_key(
 
     Rows with a key that contradict each other in number, operation or size are left unmatched: `conflict`.
     """
-    found: dict[Hashable, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
+    found: dict[int, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
     rest: dict[int, list[int]] = {p: [] for p in keyed}
     for p, pairs in keyed.items():
         for key, row in pairs:
