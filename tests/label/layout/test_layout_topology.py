@@ -101,7 +101,7 @@ def test_ranks_taken_away_never_leave_a_wrong_answer(sizes: tuple[int, ...]) -> 
         _not_wrong(some, grid.world_size, wanted)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=2500, deadline=None)
 @given(st.sampled_from([s for s in meshes(36) if prod(s) in (8, 12, 16, 24, 36)]), st.booleans(), st.data())
 def test_groups_taken_away_never_leave_a_wrong_answer(
     sizes: tuple[int, ...], traffic: bool, data: st.DataObject

@@ -71,7 +71,8 @@ def solve(
     if layout is not None and layout.complete and not found.findings:
         _from_mesh(listed, layout, "layout.topology", ("B", 0.8), tables, work)
     others: tuple[Layout, ...] = ()
-    if best is None or not best.complete:
+    torn = layout is None and bool(found.parts) and bool(found.findings)  # descriptions that contradict each other
+    if not torn and (best is None or not best.complete):
         solved, others = _from_shapes(listed, world, orders, tables, work)
         best = _better(best, solved, others)
         others = tuple(x for x in others if x != best)
@@ -191,13 +192,8 @@ def _from_numbers(
     for group in groups:
         places = {f.places[group.key] for f in fits if group.key in f.places}
         names = tuple(sorted({p.axes for p in places if p.axes}))
-        if (
-            group.axes
-            or not names
-            or not group.members
-            or len(group.members) < 2
-            or any(p.axes is None for p in places)
-        ):
+        alone = group.members is None or len(group.members) < 2
+        if group.axes or alone or not names or any(p.axes is None for p in places):
             continue
         twin = " (its CPU twin)" if all(p.twin for p in places) else ""
         saw = f"number {group.name} of {fits[0].layout.text()}{twin}: {fits[0].layout.evidence[0]}"
@@ -254,7 +250,7 @@ def _claim_shapes(
             held = frozenset(names[0].split("+"))
             if "dp" in held and "cp" not in held and no_context:  # what is reduced over both looks the same
                 others = ("+".join(_sorted(held | {"cp"})),)
-                others += ("+".join(_sorted(held - {"dp"} | {"cp"})),) if len(held) > 1 else ()
+                others += ("+".join(_sorted(held - {"dp"} | {"cp"})),) if len(held) > 1 or not seen else ()
         saw = f"ranks {ranges(group.members or ())}" + (f", traffic {' '.join(sorted(seen))}" if seen else "")
         saw += (
             f"; {len(topology.readings)} consistent reading{'s' if len(topology.readings) > 1 else ''} of all rank sets"

@@ -183,10 +183,10 @@ class _Solver:
             return False
         if self._allowed[kind]:
             return all(b.allows(("ep",)) for b in self._allowed[kind])
-        if dense[kind.shape] is None or "ep" in kind.known:
-            return True
+        if kind.behaviour == IDLE or "ep" in kind.known or dense[kind.shape] is None:
+            return "ep" in kind.known
         # Where groups of every axis are there, one of unknown traffic with the ranks for itself is one of theirs.
-        return kind.behaviour != IDLE and (bool(kind.beside) or count < len(order.axes))
+        return bool(kind.beside) or count < len(order.axes)
 
     def _options(
         self, axes: Mapping[str, Factor], dense: Mapping[Shape, Axes | None], expert: Mesh | None, order: Order | None
