@@ -19,6 +19,7 @@ COMMANDS = {
     "explain": "Why a communication call has the label it has.",
     "rules": "List and show the matching rules.",
     "schema": "The published tables, column by column.",
+    "theory": "What a layout should cost: collectives, bubble, FLOPs; no trace needed.",
 }
 
 EXIT_CODES = """\b
