@@ -14,6 +14,7 @@ from tracekit.errors import RuleError
 from tracekit.label.behaviour import TRAFFIC
 from tracekit.label.frameworks import FrameworkRule
 from tracekit.label.kernels import KernelRule
+from tracekit.label.layout.tables import TABLES as LAYOUT_TABLES
 from tracekit.label.matching import FIELDS, TIERS, Expectation, FactRule, LabelRule, SizeTest, When
 from tracekit.label.place import PLACES
 from tracekit.label.schema import Field, Place, check, compiled
@@ -209,8 +210,11 @@ def _read(rules: Rules, text: str, name: str) -> None:
     except (tomllib.TOMLDecodeError, RecursionError) as e:
         raise RuleError(f"{name}: not a TOML file: {e}") from e
     for table, entries in data.items():
+        if table in LAYOUT_TABLES:
+            continue  # read by label.layout.tables
         if table not in _SCHEMA:
-            raise RuleError(f"{name}: [[{table}]]: no such table; there are {', '.join(sorted(_SCHEMA))}")
+            there = ", ".join(sorted([*_SCHEMA, *LAYOUT_TABLES]))
+            raise RuleError(f"{name}: [[{table}]]: no such table; there are {there}")
         if not isinstance(entries, list):
             raise RuleError(f"{name}: {table} must be written [[{table}]], once for each entry")
         for number, raw in enumerate(entries, 1):
