@@ -258,6 +258,7 @@ def test_nothing_is_guessed() -> None:
         (theory.LayoutSpec(pp=4), LLAMA, {"schedule": "DualPipe"}, "DualPipe"),
         (theory.LayoutSpec(dp=4), theory.model("mixtral-8x7b"), {"data_parallel": "fsdp"}, "FSDP of expert layers"),
         (theory.LayoutSpec(dp=4, ep=2), LLAMA, {}, "model.experts"),
+        (theory.LayoutSpec(dp=6, ep=3), theory.model("mixtral-8x7b"), {}, "8 is no multiple of 3"),
         (theory.LayoutSpec(dp=4, tp=2, ep=2), theory.model("mixtral-8x7b"), {}, "without sequence parallelism"),
         (theory.LayoutSpec(dp=4, tp=2, ep=2, etp=2), theory.model("mixtral-8x7b"), {"sequence_parallel": True}, "etp"),
         (theory.LayoutSpec(dp=2), theory.model("deepseek-v3"), {"mtp": True}, "multi-token"),

@@ -110,7 +110,7 @@ def _read(name: str) -> dict[str, Any]:
         raise UsageError(f"{name}: cannot be read ({e.strerror})") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as e:
         raise UsageError(f"{name}: not TOML: {e}") from None
-    tables = {k: found[k] for k in ("model", "layout", "training", "hardware") if k in found}
+    tables: dict[str, Any] = {k: found[k] for k in ("model", "layout", "training", "hardware") if k in found}
     wrong = [k for k, v in tables.items() if not isinstance(v, dict) and not (k == "layout" and isinstance(v, str))]
     if wrong:
         raise UsageError(f"{name}: {', '.join(wrong)} must be a table, as in [{wrong[0]}]")

@@ -91,6 +91,9 @@ def layer_local(job: Job, *, moe: bool) -> LocalParameters:
         if not moe:
             divides(lay.tp, job.model.need("ffn")[0], "MLP width by tensor ranks")
     dense = divides(lay.tp, p.column_row, "weights by tensor ranks") + p.replicated
+    if moe and job.model.experts:
+        divides(lay.ep, job.model.experts.count, "experts by expert ranks")
+        divides(lay.etp, job.model.experts.ffn, "expert width by expert tensor ranks")
     return LocalParameters(dense, divides(lay.ep * lay.etp, p.expert, "experts by expert ranks"))
 
 
