@@ -371,7 +371,10 @@ class Marker:
 
 @dataclass(slots=True)
 class LabelledRank:
-    """Everything the analysis needs of one rank; `rank` is None while identity is unknown."""
+    """Everything the analysis needs of one rank; `rank` is None while identity is unknown.
+
+    frameworks: id → what told it; step_names: text of a step marker → phase it tells.
+    """
 
     meta: TraceMeta
     rank: int | None
@@ -381,7 +384,8 @@ class LabelledRank:
     event_counts: dict[str, int]
     health: list[HealthEntry]
     window_ns: tuple[int, int]
-    frameworks: tuple[str, ...] = ()
+    frameworks: dict[str, str] = field(default_factory=dict)
+    step_names: dict[str, str | None] = field(default_factory=dict)
 
 
 # ----------------------------------------------------------------------- published tables

@@ -16,6 +16,7 @@ from tracekit.label.matching import (
     Derived,
     Evidence,
     FactRule,
+    GroupEvidence,
     LabelRule,
     Match,
     ScopeIndex,
@@ -27,7 +28,7 @@ from tracekit.model import Fired, Label
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from tracekit.label.matching import Expectation, GroupEvidence
+    from tracekit.label.matching import Expectation
     from tracekit.label.rules import Rules
     from tracekit.model import Call
 
@@ -170,6 +171,13 @@ class Engine:
             for name, value in rule.then.items():
                 fired = Fired(rule.id, name, value, tier, confidence, found.saw)
                 out[name].append(Candidate(fired, found.depth, rule.multi_duty))
+
+    def axes_of(self, description: str) -> str | None:
+        """Axes that a group's description alone tells."""
+        e = Evidence("", "", description, None, None, None, None, (), (False,) * len(self._sizes), GroupEvidence())
+        out: dict[str, list[Candidate]] = defaultdict(list)
+        self._fire([r for r in self._first if r.when.group_desc is not None], e, None, out)
+        return decide(out["axes"], strict=False).value
 
     def holds(self, expectation: Expectation, e: Evidence, phase: str | None) -> bool:
         """Does a call fulfil an expectation of a fact?"""

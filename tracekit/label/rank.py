@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tracekit.label.apply import apply_rules
+from tracekit.label.apply import apply_rules, described
 from tracekit.label.collectives import Attached, attach, describe_activities
 from tracekit.label.engine import explain
+from tracekit.label.frameworks import detect
 from tracekit.label.groups import Groups
 from tracekit.label.host import (
     add_orphans,
@@ -70,8 +71,8 @@ def label_rank(trace: RankTrace, rules: Rules, job: Job | None = None) -> Labell
         activities = _device_activities(trace, links, kinds, found)
     _scopes(trace, links, host, found, rules)
     calls = _in_order(found.calls, activities)
-    frameworks = apply_rules(calls, rules, trace, steps, job or Job())
-    return LabelledRank(
+    descriptions = described(calls, trace.meta)
+    out = LabelledRank(
         meta=trace.meta,
         rank=trace.meta.rank,
         activities=activities,
@@ -80,8 +81,11 @@ def label_rank(trace: RankTrace, rules: Rules, job: Job | None = None) -> Labell
         event_counts=trace.event_counts,
         health=[*trace.health, *_health(trace, links, kinds, found, groups, steps, activities)],
         window_ns=trace.window_ns,
-        frameworks=tuple(sorted(frameworks)),
+        frameworks=detect(rules.frameworks, trace.names, trace.meta.extra, descriptions),
+        step_names=steps.names,
     )
+    apply_rules(out, rules, job or Job())
+    return out
 
 
 def explain_call(call: Call) -> list[str]:
