@@ -12,7 +12,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tracekit.model import CommArgs, DeviceAnnotations, DeviceRows, HealthEntry, HostRows, RankTrace, TraceMeta, Track
+from tracekit.model import (
+    CommArgs,
+    DeviceAnnotations,
+    DeviceRows,
+    HealthEntry,
+    HostCat,
+    HostRows,
+    RankTrace,
+    TraceMeta,
+    Track,
+)
 from tracekit.parsers.convert import as_int
 
 if TYPE_CHECKING:
@@ -70,6 +80,12 @@ def _join(columns: dict[str, Column], types: dict[str, Any]) -> Table:
 
 def _take(table: Table, rows: NDArray[Any]) -> Table:
     return {k: v[rows] for k, v in table.items()}
+
+
+def _work(host: Table) -> Table:
+    """Host rows without Python frames: which of them are kept must not change window or health."""
+    frames = host["cat"] == HostCat.PYTHON
+    return _take(host, ~frames) if frames.any() else host
 
 
 def _move(table: Table, rows: NDArray[Any]) -> Table:
@@ -162,11 +178,11 @@ def _drop_zero(c: Columns, device: Table) -> Table:
 
 def _overruns(c: Columns, tables: _Tables, names: list[str]) -> None:
     """Flag rows that run far past the recording or over hundreds of followers: a writer's defect."""
-    device = tables.device
-    both = [t for t in (tables.host, device) if len(t["ts"])]
+    device, host = tables.device, _work(tables.host)
+    both = [t for t in (host, device) if len(t["ts"])]
     last = max((int(t["ts"].max()) for t in both), default=0)
     last = max(last, c.window_end or 0)
-    for what, table in (("host", tables.host), ("device", device)):
+    for what, table in (("host", host), ("device", device)):
         late = table["ts"] + table["dur"] > last + OVERRUN_NS
         if late.any():
             example = min(names[i] for i in table["name"][late].tolist())
@@ -202,7 +218,7 @@ def assemble(c: Columns, meta: TraceMeta, base_ns: int) -> list[RankTrace]:
         table["ts"] += base_ns
     health = [HealthEntry(r, n, s, c.examples[s, r]) for (s, r), n in sorted(c.notes.items())]
     counts = dict(sorted(c.counts.items()))
-    every = sorted({*procs, *(prefixes[i] for i in np.unique(host["track"]).tolist())}) or [""]
+    every = sorted({*procs, *(prefixes[i] for i in np.unique(_work(host)["track"]).tolist())}) or [""]
     out = []
     for part, proc in enumerate(every):
         own = tables
@@ -233,8 +249,9 @@ def _one(
     h = _move(tables.host, _sort(tables.host, _HOST_ORDER))
     d = _move(tables.device, _sort(tables.device, _DEVICE_ORDER))
     a = _move(tables.notes, _sort(tables.notes, _NOTE_ORDER))
-    starts = [int(t["ts"].min()) for t in (h, d, a) if len(t["ts"])]
-    ends = [int((t["ts"] + t["dur"]).max()) for t in (h, d, a) if len(t["ts"])]
+    timed = [t for t in (_work(h), d, a) if len(t["ts"])]
+    starts = [int(t["ts"].min()) for t in timed]
+    ends = [int((t["ts"] + t["dur"]).max()) for t in timed]
     return RankTrace(
         meta=meta,
         names=names,

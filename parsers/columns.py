@@ -13,9 +13,12 @@ from tracekit.model import CommArgs, DeviceClass, HostCat
 from tracekit.parsers.comm import COMM_NAME, comm_args
 from tracekit.parsers.convert import BAD, Interner, as_int, ints, streams, times
 from tracekit.parsers.decode import Args, Batch, Event, LeanArgs, LeanDeviceArgs, TextEvent
+from tracekit.parsers.frames import CATEGORY
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from tracekit.parsers.frames import Frames
 
 HOST_CATS: dict[Any, HostCat] = {
     "cpu_op": HostCat.CPU_OP,
@@ -40,6 +43,8 @@ DEVICE_CATS: dict[Any, DeviceClass] = {
     "gpu_memset": DeviceClass.MEMSET,
     "Memset": DeviceClass.MEMSET,
 }
+_RECORDING = frozenset({HostCat.CPU_OP, HostCat.ANNOTATION})
+"""Categories whose rows may carry a communication record."""
 MTIA_CAT = "mtia_ccp_events"
 """Rows of MTIA's command processor: waits and work mixed, and no rule says which of them occupy the device."""
 MAX_DUR_NS = 10 * 86_400 * 10**9
@@ -59,10 +64,12 @@ NOTE_FIELDS = ("ts", "dur", "name", "place", "stream", "ext")
 class Columns:
     """Accumulates one document; `add(batch)` per chunk, then read the column lists.
 
-    `place` codes (device argument, pid) in `places`; `track` codes (pid, tid) in `tracks`.
+    `place` codes (device argument, pid) in `places`; `track` codes (pid, tid) in `tracks`. Python frames are only
+    counted, but for those that `frames` wants.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, frames: Frames | None = None) -> None:
+        self.frames = frames
         self.names = Interner()
         self.tracks = Interner()
         self.places = Interner()
@@ -103,6 +110,8 @@ class Columns:
             self._device(DEVICE_CATS[cat], events)
         elif cat == "gpu_user_annotation":
             self._annotations(events)
+        elif cat == CATEGORY and self.frames is not None:
+            self._host(HostCat.PYTHON, [e for e in events if self.frames.wanted(e.name)])
         elif cat == MTIA_CAT:
             self.note(
                 "info", "rows of a device whose occupation is not defined (mtia_ccp_events), not counted", len(events)
@@ -111,7 +120,7 @@ class Columns:
     # ------------------------------------------------------------------ rows
 
     def _host(self, cat: HostCat, events: list[Any]) -> None:
-        events, n = self._begin(self.host, events, cat.name.lower())
+        events, n = self._begin(self.host, events, cat.name.lower()) if events else (events, 0)
         if not n:
             return
         args = [e.args or _NO_ARGS for e in events]
@@ -121,7 +130,7 @@ class Columns:
         out["corr"].append(ints([a.correlation for a in args]))
         out["ext"].append(self._external(args))
         comm = np.full(n, -1, np.int32)
-        if cat != HostCat.RUNTIME and _is_full(events):
+        if cat in _RECORDING and _is_full(events):
             names = out["name"][-1].tolist()
             for row, name in enumerate(names):
                 if self._is_comm(name, events[row]):

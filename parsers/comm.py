@@ -47,6 +47,7 @@ def comm_args(a: Args) -> CommArgs:
         dims=_list(a.dims) if bytes(a.dims) else _list(a.old_dims),
         types=_list(a.types),
         concrete=_list(a.concrete),
+        stack=_text(a.stack) or None,
     )
     if a.collective is None and a.pg_name is None and a.pg_id is None and a.group_size is None:
         return out

@@ -47,6 +47,7 @@ class Args(msgspec.Struct, gc=False):
     dims: msgspec.Raw = msgspec.field(default=msgspec.Raw(), name="Input Dims")
     types: msgspec.Raw = msgspec.field(default=msgspec.Raw(), name="Input type")
     concrete: msgspec.Raw = msgspec.field(default=msgspec.Raw(), name="Concrete Inputs")
+    stack: Any = msgspec.field(default=None, name="Call stack")
     # Older spellings of the same things.
     old_ext: Any = msgspec.field(default=-1, name="external id")
     old_dims: msgspec.Raw = msgspec.field(default=msgspec.Raw(), name="Input dims")

@@ -8,17 +8,19 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tracekit.errors import BrokenInput, UnusableInput
-from tracekit.model import UNIX_NS, RankTrace, TraceMeta
+from tracekit.model import UNIX_NS, HostCat, RankTrace, TraceMeta
 from tracekit.parsers import metadata, prefilter
 from tracekit.parsers.assemble import assemble
 from tracekit.parsers.columns import Columns
 from tracekit.parsers.decode import Batch, decode, needs_text
 from tracekit.parsers.documents import BLOCK, Document, Documents
+from tracekit.parsers.frames import Frames
 from tracekit.parsers.memory import without_gc
 from tracekit.parsers.repair import LADDER, MAX_PIECE
 from tracekit.parsers.source import Source
 
 if TYPE_CHECKING:
+    import re
     from pathlib import Path
 
 _HEAP_HINT = 31 << 20
@@ -28,10 +30,13 @@ _SALVAGE = "read without --strict to salvage the rest"
 class KinetoReader:
     """Reads one file; `parse` returns one trace a document and process."""
 
-    def __init__(self, path: Path, *, strict: bool = False, block: int = BLOCK) -> None:
+    def __init__(
+        self, path: Path, *, strict: bool = False, frames: re.Pattern[str] | None = None, block: int = BLOCK
+    ) -> None:
         self.path, self.strict = path, strict
         self.source = Source(path)
-        self.columns = Columns()
+        self.frames = None if frames is None else Frames(frames)
+        self.columns = Columns(self.frames)
         self.text_times = False
         self.documents = Documents(self.source, self._chunk, self._event, block)
 
@@ -43,10 +48,10 @@ class KinetoReader:
             with without_gc():
                 for doc in self.documents:
                     traces += self._finish(doc, len(traces))
-                    self.columns = Columns()
+                    self.columns = Columns(self.frames)
         finally:
             self.source.close()
-        usable = [t for t in traces if len(t.host) or len(t.device)]
+        usable = [t for t in traces if len(t.device) or (t.host.cat != HostCat.PYTHON).any()]
         if not usable:
             raise UnusableInput(self._nothing(traces))
         for trace in usable:
@@ -79,7 +84,7 @@ class KinetoReader:
     def _chunk(self, _: Document, data: bytes) -> None:
         """Whole events → columns; raises ValueError before anything is taken."""
         # Rows that are only counted are not proven to be valid JSON: strict reading decodes all.
-        found = None if self.text_times or self.strict else prefilter.split(data)
+        found = None if self.text_times or self.strict else prefilter.split(data, self.frames)
         if found is None or needs_text(found[0]):
             batch = self._decode(data)
         else:
@@ -185,9 +190,14 @@ def _grow_heap() -> None:
     del block
 
 
-def parse(path: Path, *, strict: bool = False, block: int = BLOCK) -> list[RankTrace]:
-    """Parse one Kineto file; `block` (bytes read at a time) only matters to tests."""
-    return KinetoReader(path, strict=strict, block=block).parse()
+def parse(
+    path: Path, *, strict: bool = False, frames: re.Pattern[str] | None = None, block: int = BLOCK
+) -> list[RankTrace]:
+    """Parse one Kineto file; `block` (bytes read at a time) only matters to tests.
+
+    frames: Python frames whose name contains a match become host rows (`HostCat.PYTHON`); others are only counted.
+    """
+    return KinetoReader(path, strict=strict, frames=frames, block=block).parse()
 
 
 PARSER = parse

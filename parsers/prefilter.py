@@ -18,9 +18,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tracekit.parsers.decode import Batch, Event, LeanDevice, LeanHost, decode, decode_as
+from tracekit.parsers.frames import CATEGORY
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from tracekit.parsers.frames import Frames
 
     Words = NDArray[np.uint64]
     Rows = NDArray[np.int64]
@@ -59,6 +62,7 @@ class _Layout:
     name: bytes
     flow_cat: bytes
     flow_line: int  # line of the event that holds a flow's category
+    name_ends: int  # line break (of the event) that ends the line of the name
 
     def key(self, category: str) -> bytes:
         """The bytes from the category to the name."""
@@ -66,15 +70,16 @@ class _Layout:
 
 
 _LAYOUTS = (
-    _Layout(b'    "ph": "X", "cat": "', b'", "name": "', b'    "cat": "', 2),
-    _Layout(b'    "ph": "X",\n    "cat": "', b'",\n    "name": "', b'    "cat": "', 6),
+    _Layout(b'    "ph": "X", "cat": "', b'", "name": "', b'    "cat": "', 2, 2),
+    _Layout(b'    "ph": "X",\n    "cat": "', b'",\n    "name": "', b'    "cat": "', 6, 4),
 )
 
 
-def split(data: bytes) -> tuple[Batch, Counter[str]] | None:
+def split(data: bytes, frames: Frames | None = None) -> tuple[Batch, Counter[str]] | None:
     """Decode a chunk by category; None when it is not in a layout of Kineto's.
 
-    Returns the batch and the counts (`ph:cat`) of rows that were skipped. Raises ValueError when an
+    Returns the batch and the counts (`ph:cat`) of rows that were skipped; rows of Python frames are skipped but for
+    those that `frames` may want. Raises ValueError when an
     event is not valid JSON.
     """
     head = data[:4096]
@@ -95,7 +100,7 @@ def split(data: bytes) -> tuple[Batch, Counter[str]] | None:
     if int(starts[-1]) + _REACH > len(words):
         padded = data + bytes(_REACH)
         words = np.ndarray((len(padded) - 7,), "<u8", padded, 0, (1,))
-    return _sorted(data, words, starts, lines, line, layout)
+    return _sorted(data, words, starts, lines, line, layout, frames)
 
 
 def _whole(data: bytes, words: Words, starts: Rows, ends: Rows) -> bool:
@@ -110,7 +115,7 @@ def _whole(data: bytes, words: Words, starts: Rows, ends: Rows) -> bool:
 
 
 def _sorted(
-    data: bytes, words: Words, starts: Rows, lines: Rows, line: Rows, layout: _Layout
+    data: bytes, words: Words, starts: Rows, lines: Rows, line: Rows, layout: _Layout, frames: Frames | None
 ) -> tuple[Batch, Counter[str]]:
     stops = np.append(starts[1:], len(data))
     first = starts + len(_OPEN)
@@ -122,9 +127,11 @@ def _sorted(
     one, two = words[at], words[at + 8]
     left = np.ones(len(starts), np.bool_)
     skipped: Counter[str] = Counter()
-    python = timed & (one == _word(b"python_f")) & (two == _word(b'unction"'))
+    python = np.flatnonzero(timed & (one == _word(b"python_f")) & (two == _word(b'unction"')))
+    if frames is not None and len(python):
+        python = _unwanted(data, words, python, at, lines, line, layout, frames)
     left[python] = False
-    skipped["X:python_function"] = int(np.count_nonzero(python))
+    skipped[f"X:{CATEGORY}"] = len(python)
     _skip_flows(words, first, phase, lines, line, layout, left, skipped)
     batch: Batch = []
     for category, kind in _LEAN:
@@ -159,6 +166,21 @@ def _plain(words: Words, rows: Rows, at: Rows, key: bytes) -> Rows:
         exact &= words[names - 16] == _word(key, len(key) - 16)
     plain: Rows = rows[exact & ~full]
     return plain
+
+
+def _unwanted(
+    data: bytes, words: Words, rows: Rows, at: Rows, lines: Rows, line: Rows, layout: _Layout, frames: Frames
+) -> Rows:
+    """Those of the Python rows that need no decoding."""
+    key = layout.key(CATEGORY)
+    begin = at[rows] + len(key)
+    exact = (words[begin - 8] == _word(key, len(key) - 8)) & (words[begin - 16] == _word(key, len(key) - 16))
+    exact &= line[rows] + layout.name_ends < len(lines)
+    rows, begin = rows[exact], begin[exact]
+    end = lines[line[rows] + layout.name_ends]
+    usual = end >= np.maximum(begin, 64)
+    unwanted: Rows = rows[usual][~frames.select(data, begin[usual], end[usual])]
+    return unwanted
 
 
 def _skip_flows(

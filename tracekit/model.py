@@ -131,7 +131,8 @@ class CommArgs:
     `in_nelems`/`out_nelems` are element counts (torch 2.2 calls them "msg size"); `ranks_text`,
     `in_splits`, `out_splits` keep the raw text (may be cut by the writer); `rank` is the raw `Rank`
     argument (own group rank, root or peer, depending on the operation). `dims`, `types`,
-    `concrete` are the decoded `Input Dims`, `Input type` and `Concrete Inputs` lists of the op.
+    `concrete` are the decoded `Input Dims`, `Input type` and `Concrete Inputs` lists of the op; `stack` is the
+    `Call stack` of old recordings with stacks, "file(line): function" joined by ";", innermost first.
     """
 
     collective: str | None = None
@@ -154,6 +155,7 @@ class CommArgs:
     dims: list[Any] | None = None
     types: list[Any] | None = None
     concrete: list[Any] | None = None
+    stack: str | None = None
 
 
 @dataclass(slots=True)
@@ -225,7 +227,7 @@ def on_unix_clock(meta: TraceMeta, first_ns: int) -> bool:
 
 @dataclass(slots=True)
 class RankTrace:
-    """One process of one file, in columns. `window_ns` = (first start, last end) over all rows."""
+    """One process of one file, in columns. `window_ns` = (first start, last end) over all rows but Python frames."""
 
     meta: TraceMeta
     names: list[str]

@@ -17,6 +17,7 @@ ABSENT = "-"
 """In a rule's `axes`, `purpose` or `phase`: matches when nothing is known of it."""
 ANY = "*"
 """In a rule's `axes`, `purpose` or `phase`: matches anything that is known."""
+_OWN = ("c10d::", "_c10d_functional::")
 FLOATS = frozenset({"Float", "Double", "Half", "BFloat16", "ComplexFloat", "ComplexDouble", "ComplexHalf"})
 
 
@@ -54,18 +55,20 @@ class When:
     """Conditions of a rule; all that are given must hold.
 
     Patterns (`re.search`): group_desc, group_name, op_raw, kernel; scope = some enclosing scope, nearest_scope =
-    the innermost one, no_scope = none of them, outer_scope = one further out than the match of `scope` (or of
-    `frame`); frame = some enclosing Python frame; job_group = the description of any group of this rank. Closed
-    lists: op, dtype (also `float`, `integer`), family, framework (one of them is present), no_framework (none of
-    them is), phase, axes, purpose, splits of an all-to-all (even | uneven | single), ndim (of the first input).
-    group_ops: all these operations happen in the call's group on this rank; group_traffic: all these tags hold for
-    it (see `tracekit.label.behaviour`); world: the group is the whole job; fact: ids of facts that hold for the rank
-    or the group; no_fact.
+    the innermost one (the call's own operators aside), no_scope = none of them, outer_scope = one further out than
+    the match of `scope` (or of `frame`); frame = some enclosing Python frame, no_frame = none of them; job_group =
+    the description of any group of this rank, no_job_group = of none. Closed lists: op, dtype (also `float`,
+    `integer`), family, framework (one of them is present), no_framework (none of them is), phase, axes, purpose,
+    splits of an all-to-all (even | uneven | single), ndim (of the first input). group_ops: all these operations
+    happen in the call's group on this rank; group_traffic: all these tags hold for it (see
+    `tracekit.label.behaviour`); world: the group is the whole job; fact: ids of facts that hold for the rank or the
+    group; no_fact.
     """
 
     group_desc: re.Pattern[str] | None = None
     group_name: re.Pattern[str] | None = None
     job_group: re.Pattern[str] | None = None
+    no_job_group: re.Pattern[str] | None = None
     op: tuple[str, ...] = ()
     op_raw: re.Pattern[str] | None = None
     dtype: tuple[str, ...] = ()
@@ -77,6 +80,7 @@ class When:
     no_scope: re.Pattern[str] | None = None
     outer_scope: re.Pattern[str] | None = None
     frame: re.Pattern[str] | None = None
+    no_frame: re.Pattern[str] | None = None
     no_framework: tuple[str, ...] = ()
     splits: tuple[str, ...] = ()
     ndim: tuple[str, ...] = ()
@@ -256,8 +260,13 @@ def _plain(when: When, e: Evidence, context: Context, index: ScopeIndex, size_ok
         and group.traffic.issuperset(when.group_traffic)
         and when.world in (None, group.world)
         and (not (when.fact or when.no_fact) or _facts_ok(when, context, group.key))
-        and (when.job_group is None or any(index.hit(when.job_group, d) for d in context.job_groups))
+        and (when.job_group is None or _any(index, when.job_group, context.job_groups))
+        and not (when.no_job_group is not None and _any(index, when.no_job_group, context.job_groups))
     )
+
+
+def _any(index: ScopeIndex, pattern: re.Pattern[str], texts: tuple[str, ...]) -> bool:
+    return any(index.hit(pattern, t) for t in texts)
 
 
 def _facts_ok(when: When, context: Context, group: object) -> bool:
@@ -294,9 +303,9 @@ def _depth(when: When, e: Evidence, index: ScopeIndex) -> int | None:
             if depth < 0:
                 return None
     if when.nearest_scope is not None:
-        if not e.scopes or not index.hit(when.nearest_scope, e.scopes[-1]):
+        depth = next((i for i, s in enumerate(reversed(e.scopes)) if not s.startswith(_OWN)), -1)
+        if depth < 0 or not index.hit(when.nearest_scope, e.scopes[-1 - depth]):
             return None
-        depth = 0
     if when.outer_scope is not None:
         further = e.scopes if when.scope is None else e.scopes[: len(e.scopes) - 1 - depth]
         if index.depth(when.outer_scope, further) < 0:
@@ -314,8 +323,9 @@ def match(
     depth = _depth(when, e, index)
     if depth is None:
         return None
-    if when.no_scope is not None and index.depth(when.no_scope, e.scopes) >= 0:
-        return None
+    for pattern, places in ((when.no_scope, e.scopes), (when.no_frame, e.frames)):
+        if pattern is not None and index.depth(pattern, places) >= 0:
+            return None
     floor = None
     if when.derived:
         floor = _derived(when, derived or Derived())

@@ -42,7 +42,8 @@ _WHEN = {
     "op": Field("strings"), "op_raw": Field("pattern"), "dtype": Field("strings"), "family": Field("strings"),
     "framework": Field("strings"), "kernel": Field("pattern"), "scope": Field("pattern"),
     "nearest_scope": Field("pattern"), "no_scope": Field("pattern"), "group_ops": Field("strings"),
-    "outer_scope": Field("pattern"), "frame": Field("pattern"), "no_framework": Field("strings"),
+    "outer_scope": Field("pattern"), "frame": Field("pattern"), "no_frame": Field("pattern"),
+    "no_job_group": Field("pattern"), "no_framework": Field("strings"),
     "splits": Field("strings", choices=("even", "uneven", "single")), "ndim": Field("strings"),
     "world": Field("bool"), "group_traffic": Field("strings", choices=TRAFFIC),
     "fact": Field("strings"), "no_fact": Field("strings"), "phase": Field("strings"), "axes": Field("strings"),
@@ -105,9 +106,8 @@ class Rules:
     @cached_property
     def frames(self) -> re.Pattern[str] | None:
         """Matches every Python frame that some rule asks for; None when none does."""
-        asked = [r.when.frame for r in self.labels] + [
-            x.when.frame for f in self.facts for x in (*f.present, *f.absent)
-        ]
+        whens = [r.when for r in self.labels] + [x.when for f in self.facts for x in (*f.present, *f.absent)]
+        asked = [pattern for when in whens for pattern in (when.frame, when.no_frame)]
         parts = {f"(?:{p.pattern})" for p in asked if p is not None}
         parts |= {re.escape(w.strip("^$")) for r in self.frameworks for w in r.frames}
         return re.compile("|".join(sorted(parts))) if parts else None
