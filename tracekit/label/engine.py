@@ -135,12 +135,22 @@ class Engine:
         self._labels: dict[Evidence, Label] = {}
         whens = [r.when for r in rules.labels] + [x.when for f in rules.facts for x in (*f.present, *f.absent)]
         self._use_ndim = any(w.ndim for w in whens)
+        self._use_place = any(w.place for w in whens)
         self._use_names = any(r.when.group_name for r in rules.labels)
 
     def evidence(
-        self, call: Call, description: str | None, scopes: tuple[str, ...], splits: str, group: GroupEvidence
+        self,
+        call: Call,
+        description: str | None,
+        scopes: tuple[str, ...],
+        group: GroupEvidence,
+        behaviour: tuple[str, str],
     ) -> Evidence:
-        """What rules may see of a call; scopes = enclosing scopes and the call's own operators, outermost first."""
+        """What rules may see of a call.
+
+        scopes: enclosing scopes and the call's own operators, outermost first; behaviour: split sizes, place in step.
+        """
+        splits, place = behaviour
         key = (call.in_nelems, call.out_nelems, call.payload_bytes)
         sizes = self._passed.get(key)
         if sizes is None:
@@ -148,7 +158,7 @@ class Engine:
         return Evidence(
             call.op, call.op_raw, description, call.group_name if self._use_names else None, call.dtype,
             call.family, call.kernel, scopes, sizes, group, call.frames, splits,
-            _ndim(call) if self._use_ndim else None,
+            _ndim(call) if self._use_ndim else None, place if self._use_place else "none",
         )  # fmt: skip
 
     def _match(self, rule: LabelRule, e: Evidence, derived: Derived | None) -> Match | None:

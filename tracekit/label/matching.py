@@ -59,10 +59,10 @@ class When:
     the match of `scope` (or of `frame`); frame = some enclosing Python frame, no_frame = none of them; job_group =
     the description of any group of this rank, no_job_group = of none. Closed lists: op, dtype (also `float`,
     `integer`), family, framework (one of them is present), no_framework (none of them is), phase, axes, purpose,
-    splits of an all-to-all (even | uneven | single), ndim (of the first input). group_ops: all these operations
-    happen in the call's group on this rank; group_traffic: all these tags hold for it (see
-    `tracekit.label.behaviour`); world: the group is the whole job; fact: ids of facts that hold for the rank or the
-    group; no_fact.
+    splits of an all-to-all (even | uneven | single), ndim (of the first input), place in the step (see
+    `tracekit.label.place`). group_ops: all these operations happen in the call's group on this rank; group_traffic:
+    all these tags hold for it (see `tracekit.label.behaviour`); world: the group is the whole job; fact: ids of facts
+    that hold for the rank or the group; no_fact.
     """
 
     group_desc: re.Pattern[str] | None = None
@@ -84,6 +84,7 @@ class When:
     no_framework: tuple[str, ...] = ()
     splits: tuple[str, ...] = ()
     ndim: tuple[str, ...] = ()
+    place: tuple[str, ...] = ()
     world: bool | None = None
     group_traffic: tuple[str, ...] = ()
     group_ops: tuple[str, ...] = ()
@@ -172,6 +173,7 @@ class Evidence:
     frames: tuple[str, ...] = ()
     splits: str = "none"
     ndim: str | None = None
+    place: str = "none"
 
 
 @dataclass(slots=True)
@@ -254,6 +256,7 @@ def _plain(when: When, e: Evidence, context: Context, index: ScopeIndex, size_ok
         and _text_ok(index, when.kernel, e.kernel)
         and _in(when.splits, e.splits)
         and _in(when.ndim, e.ndim)
+        and _in(when.place, e.place)
         and (not when.framework or bool(context.frameworks.intersection(when.framework)))
         and not context.frameworks.intersection(when.no_framework)
         and group.ops.issuperset(when.group_ops)
@@ -275,7 +278,10 @@ def _facts_ok(when: When, context: Context, group: object) -> bool:
 
 
 def _derived(when: When, derived: Derived) -> tuple[str, float] | None:
-    """Worst (tier, confidence) of the conclusions the rule builds on; None when one is not as asked."""
+    """Worst (tier, confidence) of the conclusions the rule builds on; None when one is not as asked.
+
+    A rule that would hold without a conclusion does not build on it.
+    """
     if when.single_duty is not None and when.single_duty != derived.single_duty:
         return None
     worst = ("A", 1.0)
@@ -288,6 +294,8 @@ def _derived(when: When, derived: Derived) -> tuple[str, float] | None:
         if not fits:
             if known or ABSENT not in asked:
                 return None
+            continue
+        if ABSENT in asked:
             continue
         best = min(fits, key=lambda v: (v[0], -v[1]))
         worst = (max(worst[0], best[0]), min(worst[1], best[1]))
@@ -351,6 +359,8 @@ def _saw(when: When, e: Evidence, depth: int, derived: Derived | None) -> str:
         parts.append(f"frame {e.frames[-1 - depth]}" if rests_on_frame else f"scope {e.scopes[-1 - depth]}")
     if when.framework:
         parts.append(f"framework {' or '.join(when.framework)}")
+    if when.place:
+        parts.append(f"place {e.place.replace('_', ' the ')}")
     if when.splits:
         parts.append(f"{e.splits} split sizes")
     parts += [f"group traffic {t}" for t in when.group_traffic]

@@ -15,6 +15,7 @@ from tracekit.label.behaviour import TRAFFIC
 from tracekit.label.frameworks import FrameworkRule
 from tracekit.label.kernels import KernelRule
 from tracekit.label.matching import FIELDS, TIERS, Expectation, FactRule, LabelRule, SizeTest, When
+from tracekit.label.place import PLACES
 from tracekit.label.schema import Field, Place, check, compiled
 from tracekit.label.steps import UNRANKED, USER_RANK, StepRule
 from tracekit.label.vocabulary import C10dOp, DType, Vocabulary, squash
@@ -45,7 +46,8 @@ _WHEN = {
     "outer_scope": Field("pattern"), "frame": Field("pattern"), "no_frame": Field("pattern"),
     "no_job_group": Field("pattern"), "no_framework": Field("strings"),
     "splits": Field("strings", choices=("even", "uneven", "single")), "ndim": Field("strings"),
-    "world": Field("bool"), "group_traffic": Field("strings", choices=TRAFFIC),
+    "place": Field("strings", choices=PLACES), "world": Field("bool"),
+    "group_traffic": Field("strings", choices=TRAFFIC),
     "fact": Field("strings"), "no_fact": Field("strings"), "phase": Field("strings"), "axes": Field("strings"),
     "purpose": Field("strings"), "single_duty": Field("bool"), "size": Field("table", fields=_SIZE),
 }  # fmt: skip
