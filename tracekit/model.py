@@ -320,7 +320,8 @@ class Call:
     Times are int ns on the file's clock. `members`: global ranks of the group where known.
     `coalesced_into`: position of the call that owns the shared kernel of a coalesced group.
     `via`: the operators that belong to the call itself (functional, c10d or engine operator), outermost first.
-    `frames`: enclosing Python frames that some rule asks for, outermost first.
+    `frames`: enclosing Python frames that some rule asks for, outermost first. `place`: where in its step the call
+    stands (see `tracekit.label.place`).
     """
 
     op: str
@@ -351,6 +352,7 @@ class Call:
     scopes: tuple[str, ...] = ()
     via: tuple[str, ...] = ()
     frames: tuple[str, ...] = ()
+    place: str = "none"
     track: int = -1
     coalesced_into: int | None = None
     in_splits: str | None = None

@@ -17,6 +17,7 @@ from tracekit.analysis.consistency import minorities
 from tracekit.errors import TracekitError, UnusableInput, UsageError
 from tracekit.ingest.discover import Found, discover
 from tracekit.ingest.identity import Decision, Part, resolve
+from tracekit.ingest.layout import layout_row
 from tracekit.ingest.usermap import user_ranks
 from tracekit.ingest.worker import Failure, Options, PartResult, learns_more, rules_of, work
 from tracekit.label.learn import learn
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from tracekit.label.job import Job
     from tracekit.label.layout import Solution
 
 Progress = Callable[[int, int, str], None]
@@ -47,8 +49,9 @@ class RunTables:
     coverage: Row = field(default_factory=dict)
     sites: list[Row] = field(default_factory=list)
     devices: tuple[str, ...] = ()
-    frameworks: tuple[str, ...] = ()
-    layout: Row = field(default_factory=dict)
+    frameworks: dict[str, str] = field(default_factory=dict)  # id → title
+    layout: Row = field(default_factory=lambda: {"declared": None, "inferred": None})
+    solution: Solution | None = None
 
 
 def run(
@@ -75,19 +78,23 @@ def run(
     parts = [_part(r) for r in results]
     decision = resolve(parts, user)
     rules = rules_of(options)
-    job, solution = learn([r.observed for r, p in zip(results, parts, strict=True) if p.used], options.declared, rules.layouts)
+    job, solution = learn(
+        [r.observed for r, p in zip(results, parts, strict=True) if p.used], options.declared, rules.layouts
+    )
     again = {r.meta.path for r, p in zip(results, parts, strict=True) if p.used and learns_more(r, job)}
     if again:
         more, _ = _work(found, replace(options, job=job), workers, progress, again)
         fresh = {(r.meta.path, r.meta.part): r for r in more}
         results = [fresh.get((r.meta.path, r.meta.part), r) for r in results]
     out = _collect(results, parts, decision, found, failures)
-    return _with_layout(out, options, solution)
+    return _with_layout(out, options, job, solution)
 
 
-def _with_layout(out: RunTables, options: Options, solution: Solution) -> RunTables:
+def _with_layout(out: RunTables, options: Options, job: Job, solution: Solution) -> RunTables:
     """Add what was found about the layout; findings that concern the whole job come first of their severity."""
-    out.layout = {"declared": options.declared.layout, "inferred": solution}
+    out.layout = layout_row(options.declared.layout, solution)
+    out.solution = solution
+    out.frameworks = {f.id: f.title for f in rules_of(options).frameworks if f.id in job.frameworks}
     out.tables["findings"] = _in_order([*out.tables["findings"], *solution.findings])
     return out
 
@@ -188,7 +195,6 @@ def _collect(
     out.coverage = _coverage(used)
     out.sites = [s | {"rank": p.rank} for r, p in used for s in r.tables.sites]
     out.devices = tuple(sorted({str(d.get("name")) for r, _ in used for d in r.meta.devices[:1] if d.get("name")}))
-    out.frameworks = tuple(sorted({f for r, _ in used for f in r.observed.frameworks}))
     return out
 
 

@@ -30,7 +30,7 @@ class Options:
     rules: tuple[str, ...] = ()
     step_pattern: str | None = None
     detail: str | None = None
-    declared: Declared = Declared()
+    declared: Declared = field(default_factory=Declared)
     job: Job | None = None
 
 
@@ -92,7 +92,6 @@ def learns_more(result: PartResult, job: Job) -> bool:
 
 def labelled_parts(path: str, options: Options) -> list[LabelledRank]:
     """Parse and label one file. Raises UnusableInput and its kin."""
-    from tracekit.label import label_rank
     from tracekit.parsers import parse
 
     rules = rules_of(options)

@@ -11,15 +11,13 @@ from tracekit.label.behaviour import group_key, group_traffic
 from tracekit.label.engine import Engine
 from tracekit.label.facts import find_facts
 from tracekit.label.matching import Context, GroupEvidence
-from tracekit.label.place import places
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Sequence
+    from collections.abc import Hashable, Iterable, Mapping
 
     from tracekit.label.job import Job
     from tracekit.label.rules import Rules
-    from tracekit.label.steps import Steps
-    from tracekit.model import Call, RankTrace
+    from tracekit.model import Call, LabelledRank, TraceMeta
 
 _NUMBER = re.compile(r"-?\d+")
 UNDESCRIBED = frozenset({"", "undefined"})
@@ -38,13 +36,13 @@ def apply_rules(rank: LabelledRank, rules: Rules, job: Job) -> None:
     groups = _groups(rank, job)
     seen: dict[tuple[tuple[str, ...], tuple[str, ...]], tuple[str, ...]] = {}
     evidence = []
-    for call, place in zip(calls, places(calls, trace, steps), strict=True):
+    for call in calls:
         key = (call.scopes, call.via)
         scopes = seen.get(key)
         if scopes is None:
             scopes = seen[key] = _visible(call, rank.step_names)
         group, description = groups[group_key(call)]
-        evidence.append(engine.evidence(call, description, scopes, group, (splits(call), place)))
+        evidence.append(engine.evidence(call, description, scopes, group, (splits(call), call.place)))
     counts = list(Counter(evidence).items())
     context.facts, context.group_facts = find_facts(rules.facts, engine, counts, len(rank.markers))
     for call, one in zip(calls, evidence, strict=True):

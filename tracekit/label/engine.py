@@ -92,16 +92,14 @@ def _settle(name: str, candidates: list[Candidate]) -> Verdict:
     """Settle a field by its name.
 
     What the user maps is final. For the axes, the group itself speaks before any scope of the same tier, and its
-    description before the layout; where these two differ, the description stands with little confidence.
+    description before the layout; where the layout contradicts it, the description stands with little confidence.
     """
     candidates = [c for c in candidates if c.final] or candidates
     if name == "axes":
         described = [c for c in candidates if c.depth < 0 and not c.layout]
-        claimed = {c.fired.value for c in candidates if c.layout and c.fired.tier == "A"}
+        doubt = any(c.layout and c.fired.tier == "A" and c.fired.confidence <= CONTRADICTED for c in candidates)
         if described:
-            candidates = [c for c in candidates if not c.layout]
-            if claimed and not claimed & {c.fired.value for c in described}:
-                candidates = [_weaker(c) if c in described else c for c in candidates]
+            candidates = [_weaker(c) if doubt and c in described else c for c in candidates if not c.layout]
         spoken = {c.fired.tier for c in candidates if c.depth < 0}
         candidates = [c for c in candidates if c.depth < 0 or c.fired.tier not in spoken]
     return decide(candidates, strict=name == "strategy")

@@ -6,8 +6,9 @@ from collections import defaultdict
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from tracekit.label.engine import CONTRADICTED, USER_MAP
 from tracekit.label.job import Job
-from tracekit.label.layout import mapped, solve
+from tracekit.label.layout import solve
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -18,9 +19,6 @@ if TYPE_CHECKING:
     from tracekit.label.observe import Observed
 
     View = tuple[tuple[tuple[Claim, ...], str | None], ...]
-
-
-DECLARED = "layout.declared"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,17 +38,16 @@ def learn(observed: Sequence[Observed], declared: Declared, tables: LayoutTables
     world = max(worlds, key=lambda w: (worlds.count(w), w), default=None)
     solution = solve(
         groups, world_size=world, pg_count=counts.pop() if len(counts) == 1 else None, frameworks=frameworks,
-        declared=declared.layout, tables=tables,
+        declared=declared.layout, tables=tables, entries=declared.roles,
     )  # fmt: skip
     told = {g.key for g in groups if g.axes is not None}
     claims = {key: _useful(found, key in told) for key, found in solution.claims.items()}
-    claims |= {key: (claim,) for key, claim in mapped(declared.roles, groups).items()}
     return Job(frameworks, _descriptions(groups), claims, world), solution
 
 
 def _useful(claims: Iterable[Claim], described: bool) -> tuple[Claim, ...]:
-    """Of a group whose description tells its axes, only what the user declares can say more (or contradict)."""
-    return tuple(c for c in claims if not described or c.rule == DECLARED)
+    """Of a group whose description tells its axes, only the user's map and doubts can say more."""
+    return tuple(c for c in claims if not described or c.rule == USER_MAP or c.confidence <= CONTRADICTED)
 
 
 def merged(observed: Iterable[Observed]) -> tuple[JobGroup, ...]:

@@ -22,6 +22,8 @@ _OF_TRAFFIC = {"p2p_only": "p2p", "neighbours": "chain", "ring": "ring"}
 _TWO_WAY = frozenset({"all_reduce", "all_gather", "reduce_scatter"})
 """Operations that carry activations when a group has them in the forward and in the backward."""
 
+_IDLE = frozenset({"idle"})
+
 
 @dataclass(frozen=True, slots=True)
 class Observed:
@@ -41,9 +43,13 @@ def observe(rank: LabelledRank, rules: Rules) -> Observed:
     behaviour = _behaviour(calls, meta.rank)
     found: dict[tuple[str | None, tuple[int, ...] | None], JobGroup] = {}
 
-    def add(key: Hashable, name: str | None, desc: str | None, members: tuple[int, ...] | None, size: int | None) -> None:
+    def add(
+        key: Hashable, name: str | None, desc: str | None, members: tuple[int, ...] | None, size: int | None
+    ) -> None:
         told = desc if desc not in UNDESCRIBED else None
-        one = JobGroup(name, told, members, size, behaviour.get(key, frozenset({"idle"})), engine.axes_of(told) if told else None)
+        one = JobGroup(
+            name, told, members, size, behaviour.get(key, frozenset({"idle"})), engine.axes_of(told) if told else None
+        )
         found.setdefault(one.key, one)
 
     for call in calls:

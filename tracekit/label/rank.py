@@ -31,6 +31,7 @@ from tracekit.label.hostcalls import (
 )
 from tracekit.label.job import Job
 from tracekit.label.kernels import COMPUTE, DeviceKinds, classify
+from tracekit.label.place import places
 from tracekit.label.steps import Steps, find_steps
 from tracekit.model import NO_TIME, Activities, Call, DeviceClass, HealthEntry, HostCat, Kind, LabelledRank
 from tracekit.parsers.links import Links, link
@@ -71,6 +72,8 @@ def label_rank(trace: RankTrace, rules: Rules, job: Job | None = None) -> Labell
         activities = _device_activities(trace, links, kinds, found)
     _scopes(trace, links, host, found, rules)
     calls = _in_order(found.calls, activities)
+    for call, place in zip(calls, places(calls, trace, steps), strict=True):
+        call.place = place
     descriptions = described(calls, trace.meta)
     out = LabelledRank(
         meta=trace.meta,

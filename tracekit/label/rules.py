@@ -14,6 +14,8 @@ from tracekit.errors import RuleError
 from tracekit.label.behaviour import TRAFFIC
 from tracekit.label.frameworks import FrameworkRule
 from tracekit.label.kernels import KernelRule
+from tracekit.label.layout.tables import TABLES as LAYOUT_TABLES
+from tracekit.label.layout.tables import LayoutTables, load_tables
 from tracekit.label.matching import FIELDS, TIERS, Expectation, FactRule, LabelRule, SizeTest, When
 from tracekit.label.place import PLACES
 from tracekit.label.schema import Field, Place, check, compiled
@@ -104,6 +106,12 @@ class Rules:
     frameworks: list[FrameworkRule] = field(default_factory=list)
     vocabulary: Vocabulary = field(default_factory=Vocabulary)
     files: list[str] = field(default_factory=list)
+    extra_files: tuple[Path, ...] = ()
+
+    @cached_property
+    def layouts(self) -> LayoutTables:
+        """Axis orders and creation orders."""
+        return load_tables(self.extra_files)
 
     @cached_property
     def frames(self) -> re.Pattern[str] | None:
@@ -208,8 +216,11 @@ def _read(rules: Rules, text: str, name: str) -> None:
     except (tomllib.TOMLDecodeError, RecursionError) as e:
         raise RuleError(f"{name}: not a TOML file: {e}") from e
     for table, entries in data.items():
+        if table in LAYOUT_TABLES:
+            continue  # read by label.layout.tables
         if table not in _SCHEMA:
-            raise RuleError(f"{name}: [[{table}]]: no such table; there are {', '.join(sorted(_SCHEMA))}")
+            there = ", ".join(sorted([*_SCHEMA, *LAYOUT_TABLES]))
+            raise RuleError(f"{name}: [[{table}]]: no such table; there are {there}")
         if not isinstance(entries, list):
             raise RuleError(f"{name}: {table} must be written [[{table}]], once for each entry")
         for number, raw in enumerate(entries, 1):
@@ -260,7 +271,8 @@ def load_rules(extra_files: Iterable[str | Path] = (), step_pattern: str | None 
     base, extra = Rules(), Rules()
     for name, text in _built_in().items():
         _read(base, text, name)
-    for path in map(Path, extra_files):
+    paths = tuple(map(Path, extra_files))
+    for path in paths:
         _read(extra, _user_text(path), str(path))
     extra.steps = [replace(r, rank=USER_RANK) if r.rank == UNRANKED else r for r in extra.steps]
     for name in ("kernels", "steps", "labels", "facts", "frameworks"):
@@ -276,4 +288,5 @@ def load_rules(extra_files: Iterable[str | Path] = (), step_pattern: str | None 
     words.dtypes |= more.dtypes
     words.wrappers[:0] = more.wrappers
     base.files += extra.files
+    base.extra_files = paths
     return base
