@@ -14,6 +14,7 @@ MAY_IMPORT = {
     "model": set(),
     "parsers": {"model", "errors"},
     "rules": set(),
+    "theory": set(),
     "label": {"model", "errors", "parsers", "rules"},
     "analysis": {"model", "errors"},
     "ingest": {"model", "errors", "parsers", "label", "analysis"},

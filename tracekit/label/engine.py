@@ -258,13 +258,10 @@ def _claim(e: Evidence, out: dict[str, list[Candidate]]) -> None:
 
 def _ndim(call: Call) -> str | None:
     """Dimensions of the first recorded input tensor."""
-    dims = call.dims
-    if isinstance(dims, list) and dims and isinstance(dims[0], list):
-        first = dims[0]
-        while first and isinstance(first[0], list):
-            first = first[0]
-        return str(len(first))
-    return None
+    first = call.dims
+    while isinstance(first, list) and first and isinstance(first[0], list):
+        first = first[0]
+    return str(len(first)) if isinstance(first, list) and first else None
 
 
 def _derive(out: dict[str, list[Candidate]]) -> Derived:

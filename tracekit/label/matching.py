@@ -29,6 +29,7 @@ class SizeTest:
     max_elements: int | None = None
     min_bytes: int | None = None
     max_bytes: int | None = None
+    max_input: int | None = None  # elements of the input alone: one number of every rank, say
     relation: str | None = None  # shrinks | grows | equal: output against input elements
 
     def passes(self, elements: tuple[int | None, int | None], nbytes: int | None) -> bool:
@@ -37,7 +38,7 @@ class SizeTest:
         n = max(known, default=None)
         limits = (
             (self.min_elements, n, 1), (self.max_elements, n, -1),
-            (self.min_bytes, nbytes, 1), (self.max_bytes, nbytes, -1),
+            (self.min_bytes, nbytes, 1), (self.max_bytes, nbytes, -1), (self.max_input, elements[0], -1),
         )  # fmt: skip
         for limit, value, sign in limits:
             if limit is not None and (value is None or (value - limit) * sign < 0):

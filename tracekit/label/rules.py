@@ -38,7 +38,8 @@ PURPOSES = (
 MAX_RULE_FILE = 4 << 20
 _SIZE = {
     "min_elements": Field("int"), "max_elements": Field("int"), "min_bytes": Field("int"),
-    "max_bytes": Field("int"), "relation": Field("str", choices=("shrinks", "grows", "equal")),
+    "max_bytes": Field("int"), "max_input": Field("int"),
+    "relation": Field("str", choices=("shrinks", "grows", "equal")),
 }  # fmt: skip
 _WHEN = {
     "group_desc": Field("pattern"), "group_name": Field("pattern"), "job_group": Field("pattern"),

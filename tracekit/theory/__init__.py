@@ -1,0 +1,1 @@
+"""What collectives, steps and pipelines should cost: formulas and simulation, no trace in sight."""
