@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from typing import TypeAlias
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tracekit.theory.schedules import NAMES, Schedule, Timeline, Times, build, parts, replay, simulate
+from tracekit.theory.schedules import (
+    NAMES,
+    Schedule,
+    Timeline,
+    Times,
+    breakdown,
+    build,
+    critical_path,
+    parts,
+    replay,
+    simulate,
+)
 from tracekit.theory.schedules.times import durations
 
 steady = settings(derandomize=True, deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow])
@@ -156,6 +168,29 @@ def test_all_times_scale_together(case: Case, by: int) -> None:
     assert isinstance(times.p2p_ns, list)
     scaled = replay(schedule, [[ns * by for ns in row] for row in took], [ns * by for ns in times.p2p_ns])
     assert all_ends(scaled) == [end * by for end in all_ends(simulate(schedule, times))]
+
+
+@steady
+@given(cases())
+def test_the_critical_path_is_as_long_as_the_step(case: Case) -> None:
+    schedule, times = case
+    timeline, took = simulate(schedule, times), durations(schedule, times)
+    path = critical_path(timeline, times.p2p_ns)
+    assert sum(took[link.rank][link.entry] + link.latency_ns for link in path) == timeline.window[1]
+    assert timeline.start_ns[path[0].rank][path[0].entry] == 0
+    for before, link in pairwise(path):
+        arrives = timeline.end_ns[before.rank][before.entry] + link.latency_ns
+        assert arrives == timeline.start_ns[link.rank][link.entry]
+
+
+@steady
+@given(cases())
+def test_the_causes_add_up_to_the_step(case: Case) -> None:
+    schedule, times = case
+    found = breakdown(schedule, times)
+    parts_ns = (found.ideal_ns, found.bubble_ns, found.imbalance_ns, found.straggler_ns, found.p2p_ns)
+    assert sum(parts_ns) == pytest.approx(simulate(schedule, times).makespan_ns)
+    assert min(found.bubble_ns, found.straggler_ns, found.p2p_ns) >= 0
 
 
 @steady

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import doctest
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from tracekit.theory import schedules
 from tracekit.theory.schedules import (
     NAMES,
     Action,
+    Breakdown,
     Deadlock,
     IdleSplit,
     Kind,
+    Link,
     Overlap,
     ScheduleError,
     Times,
+    breakdown,
     build,
     canonical,
+    critical_path,
     from_order,
     parse_step,
     replay,
@@ -96,10 +103,40 @@ def test_latency_can_differ_by_boundary_and_start_by_rank() -> None:
     assert [row[-1] for row in timeline.start_ns] == [71, 60, 45]
 
 
+def test_causes_of_a_long_step_by_hand() -> None:
+    """1F1B, p = 2, m = 2. Equal stages 30: (m+1)·30. Stage 1 takes 40: 10+80+10. Rank 0 twice as slow: 20·4+40. Latency 3."""
+    schedule = build("1F1B", 2, 2)
+    found = breakdown(schedule, Times([10, 20], [10, 20], 0))
+    assert found == Breakdown(60.0, 30.0, 10.0, 0.0, 0.0)
+    slow = Times([10, 20], [10, 20], 0, p2p_ns=3, slowdown_ratio=[2.0, 1.0])
+    timeline = simulate(schedule, replace(slow, p2p_ns=0))
+    assert timeline.end_ns == ((20, 40, 80, 120), (40, 60, 80, 100))
+    assert breakdown(schedule, slow) == Breakdown(60.0, 30.0, 10.0, 20.0, 6.0)
+
+
+def test_critical_path_by_hand() -> None:
+    timeline = simulate(build("1F1B", 2, 2), Times([10, 20], [10, 20], 0, p2p_ns=3))
+    assert critical_path(timeline, 3) == [
+        Link(0, 0, 0),
+        Link(1, 0, 3),
+        *(Link(1, i, 0) for i in (1, 2, 3)),
+        Link(0, 3, 3),
+    ]
+
+
 def test_order_against_its_own_stage_never_finishes() -> None:
     with pytest.raises(Deadlock, match="rank 1: 1B0 waits for 1F0 of rank 1") as caught:
         simulate(from_order(texts("0F0 0B0", "1B0 1F0")), Times(1, 1, 1))
     assert caught.value.waiting == ((0, "0B0", "1B0 of rank 1"), (1, "1B0", "1F0 of rank 1"))
+
+
+def test_every_rank_that_waits_is_named() -> None:
+    """Two ranks wait for the same forward; a pair waits for a forward of its own."""
+    with pytest.raises(Deadlock) as caught:
+        simulate(from_order(texts("0B0 0F0", "1F0 1B0")), Times(1, 1, 1))
+    assert [(rank, action) for rank, action, _ in caught.value.waiting] == [(0, "0B0"), (1, "1F0")]
+    with pytest.raises(Deadlock, match=r"waits for \(0F0;0B0\)OVERLAP_F_B of rank 0"):
+        simulate(from_order(texts("(0F0;0B0)OVERLAP_F_B")), Times(1, 1, 1))
 
 
 def test_weights_before_inputs_never_finish() -> None:
@@ -192,6 +229,18 @@ def test_times_that_do_not_fit(times: Times, message: str) -> None:
 )
 def test_spelling_of_names_is_free(spelt: str, name: str) -> None:
     assert canonical(spelt) == name
+
+
+def test_the_example_of_the_package_holds() -> None:
+    found = doctest.testmod(schedules)
+    assert (found.failed, found.attempted) == (0, 3)
+
+
+def test_the_page_about_schedules_is_true() -> None:
+    page = Path(__file__).parents[3] / "docs" / "schedules.md"
+    found = doctest.testfile(str(page), module_relative=False)
+    assert found.failed == 0
+    assert found.attempted > 8
 
 
 def test_chunks_count_the_stages_of_a_rank() -> None:

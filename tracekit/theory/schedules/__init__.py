@@ -9,7 +9,9 @@
 from __future__ import annotations
 
 from tracekit.theory.schedules.actions import Action, Kind, Overlap, Step, parse_step, parts
+from tracekit.theory.schedules.breakdown import Breakdown, breakdown
 from tracekit.theory.schedules.build import NAMES, build, canonical
+from tracekit.theory.schedules.critical import Link, critical_path
 from tracekit.theory.schedules.errors import Deadlock, ScheduleError
 from tracekit.theory.schedules.schedule import Schedule, from_order
 from tracekit.theory.schedules.simulate import replay, simulate
@@ -19,18 +21,22 @@ from tracekit.theory.schedules.times import Times
 __all__ = [
     "NAMES",
     "Action",
+    "Breakdown",
     "Bubble",
     "Deadlock",
     "IdleSplit",
     "Kind",
+    "Link",
     "Overlap",
     "Schedule",
     "ScheduleError",
     "Step",
     "Timeline",
     "Times",
+    "breakdown",
     "build",
     "canonical",
+    "critical_path",
     "from_order",
     "parse_step",
     "parts",

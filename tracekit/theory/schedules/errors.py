@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from tracekit.theory.errors import OutsideDomain
 
-class ScheduleError(ValueError):
+
+class ScheduleError(OutsideDomain):
     """A schedule cannot be built, read or simulated as asked; the message says what was expected."""
 
 

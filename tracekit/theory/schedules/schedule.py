@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from tracekit.theory.schedules.actions import Kind, Step, parse_step, parts
 from tracekit.theory.schedules.errors import ScheduleError
+from tracekit.theory.schedules.wiring import Wiring, wire
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -61,6 +62,11 @@ class Schedule:
             for before, stage, after in zip((-1, *lane[:-1]), lane, (*lane[1:], -1), strict=True):
                 found[stage] = (before, after)
         return tuple(found)
+
+    @cached_property
+    def wiring(self) -> Wiring:
+        """What each entry waits for and gives."""
+        return wire(self.orders, self.neighbours, self.micro_batches)
 
     @cached_property
     def sends(self) -> int:

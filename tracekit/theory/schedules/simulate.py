@@ -7,19 +7,17 @@ stage after plus the latency; a weight gradient after the input gradient. An ove
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from tracekit.theory.schedules.actions import Action, Kind, parts
 from tracekit.theory.schedules.errors import Deadlock, ScheduleError
 from tracekit.theory.schedules.timeline import Timeline
-from tracekit.theory.schedules.times import Times, durations, each, latencies
+from tracekit.theory.schedules.times import Times, delays, durations, each
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tracekit.theory.schedules.schedule import Schedule
-
-_Keys: TypeAlias = list[list[tuple[int, ...]]]
 
 
 def simulate(schedule: Schedule, times: Times, start_ns: int | Sequence[int] = 0) -> Timeline:
@@ -40,13 +38,13 @@ def replay(
     if [len(row) for row in durations_ns] != [len(order) for order in schedule.orders]:
         raise ScheduleError("expected one duration for each entry of each rank's order")
     clock = each(start_ns, schedule.ranks, "start_ns, one a rank")
-    needs, gives = _dependencies(schedule)
-    delay = _delays(schedule, latencies(schedule, p2p_ns))
+    needs, gives = schedule.wiring
+    delay = delays(schedule, p2p_ns)
     m = schedule.micro_batches
     starts: list[list[int]] = [[] for _ in schedule.orders]
     ends: list[list[int]] = [[] for _ in schedule.orders]
     arrived = [-1] * (len(delay) * m)
-    waiting: dict[int, int] = {}
+    waiting: dict[int, list[int]] = {}
     runnable = list(range(schedule.ranks - 1, -1, -1))
     while runnable:
         rank = runnable.pop()
@@ -59,7 +57,7 @@ def replay(
                     break
                 now = max(now, arrived[key])
             if missing >= 0:
-                waiting[missing] = rank
+                waiting.setdefault(missing, []).append(rank)
                 break
             starts[rank].append(now)
             now += row[i]
@@ -67,64 +65,24 @@ def replay(
             for key in gives[rank][i]:
                 arrived[key] = now + delay[key // m]
                 if key in waiting:
-                    runnable.append(waiting.pop(key))
+                    runnable += waiting.pop(key)
         clock[rank] = now
     if waiting:
-        raise _deadlock(schedule, waiting, [len(row) for row in starts])
+        raise _deadlock(schedule, {rank: key for key, ranks in waiting.items() for rank in ranks}, starts)
     return Timeline(schedule, tuple(map(tuple, starts)), tuple(map(tuple, ends)))
 
 
-def _dependencies(schedule: Schedule) -> tuple[_Keys, _Keys]:
-    """For each entry of each order: the results it waits for, and the results it gives.
-
-    A result is numbered (2·stage)·m + micro-batch, an input gradient (2·stage + 1)·m + micro-batch. What an earlier
-    entry of the same order gave to the same stage needs no waiting; if it comes later, it is listed and never arrives.
-    """
-    m, neighbours = schedule.micro_batches, schedule.neighbours
-    needs: _Keys = []
-    gives: _Keys = []
-    seen = bytearray(2 * len(neighbours) * m)
-
-    def wire(action: Action) -> tuple[list[int], int]:
-        kind, stage, k = action
-        before, after = neighbours[stage]
-        forward = 2 * stage * m + k
-        if kind is Kind.FORWARD:
-            return [2 * before * m + k] if before >= 0 else [], forward
-        if kind is Kind.BACKWARD_WEIGHT:
-            return [] if seen[forward + m] else [forward + m], -1
-        own = [] if seen[forward] else [forward]
-        return [*own, (2 * after + 1) * m + k] if after >= 0 else own, forward + m
-
-    for order in schedule.orders:
-        wanted, made = [], []
-        for step in order:
-            wires = [wire(action) for action in parts(step)]
-            wanted.append(tuple(key for keys, _ in wires for key in keys))
-            made.append(tuple(key for _, key in wires if key >= 0))
-            for key in made[-1]:
-                seen[key] = 1
-        needs.append(wanted)
-        gives.append(made)
-    return needs, gives
-
-
-def _delays(schedule: Schedule, latency: list[int]) -> list[int]:
-    """ns a result travels, by 2·stage (activations, to the stage after) and 2·stage + 1 (gradients, to that before)."""
-    after = [latency[after] if after >= 0 else 0 for _, after in schedule.neighbours]
-    return [ns for pair in zip(after, latency, strict=True) for ns in pair]
-
-
-def _deadlock(schedule: Schedule, waiting: dict[int, int], position: list[int]) -> Deadlock:
+def _deadlock(schedule: Schedule, waiting: dict[int, int], starts: Sequence[Sequence[int]]) -> Deadlock:
     """The failure with every rank that waits, its next action, and the action it waits for."""
     rows = []
-    for key, rank in sorted(waiting.items(), key=lambda item: item[1]):
+    for rank, key in sorted(waiting.items()):
         result, k = divmod(key, schedule.micro_batches)
         stage, gradient = divmod(result, 2)
         home = schedule.stage_rank[stage]
-        made = next((s for s in schedule.orders[home] for a in parts(s) if _gives(a, stage, k, bool(gradient))), None)
+        giving = (s for s in schedule.orders[home] if any(_gives(a, stage, k, bool(gradient)) for a in parts(s)))
+        made = next(giving, None)
         wanted = f"{made} of rank {home}" if made else f"micro-batch {k} of stage {stage}, which no rank computes"
-        rows.append((rank, str(schedule.orders[rank][position[rank]]), wanted))
+        rows.append((rank, str(schedule.orders[rank][len(starts[rank])]), wanted))
     return Deadlock(tuple(rows))
 
 

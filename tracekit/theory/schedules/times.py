@@ -68,11 +68,16 @@ def durations(schedule: Schedule, times: Times) -> list[list[int]]:
     return [row if slow[r] == 1 else [round(ns * slow[r]) for ns in row] for r, row in enumerate(found)]
 
 
-def latencies(schedule: Schedule, p2p_ns: int | Sequence[int]) -> list[int]:
-    """ns between each stage and the one before it on its lane; 0 where there is none or both are on one rank."""
+def delays(schedule: Schedule, p2p_ns: int | Sequence[int]) -> list[int]:
+    """ns a result travels, by 2·stage (activations, to the stage after) and 2·stage + 1 (gradients, to that before).
+
+    0 where there is no such stage, or it is on the same rank.
+    """
     boundary = each(p2p_ns, schedule.stages - 1, "p2p_ns, one a boundary between stages")
     rank, part = schedule.stage_rank, schedule.model_stage
-    return [
-        boundary[part[before]] if before >= 0 and rank[before] != rank[stage] else 0
-        for stage, (before, _) in enumerate(schedule.neighbours)
-    ]
+
+    def between(before: int, after: int) -> int:
+        return boundary[part[before]] if min(before, after) >= 0 and rank[before] != rank[after] else 0
+
+    ends = enumerate(schedule.neighbours)
+    return [ns for stage, (before, after) in ends for ns in (between(stage, after), between(before, stage))]
