@@ -18,9 +18,10 @@ from tracekit.errors import TracekitError, UnusableInput, UsageError
 from tracekit.ingest.discover import Found, discover
 from tracekit.ingest.identity import Decision, Part, resolve
 from tracekit.ingest.layout import layout_row
+from tracekit.ingest.optables import read_op_tables
 from tracekit.ingest.usermap import user_ranks
 from tracekit.ingest.worker import Failure, Options, PartResult, learns_more, rules_of, work
-from tracekit.label.learn import learn
+from tracekit.label.learn import learn, merged
 from tracekit.model import on_unix_clock
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tracekit.label.job import Job
-    from tracekit.label.layout import Solution
+    from tracekit.label.layout import JobGroup, Solution
 
 Progress = Callable[[int, int, str], None]
 Row = dict[str, Any]
@@ -52,6 +53,7 @@ class RunTables:
     frameworks: dict[str, str] = field(default_factory=dict)  # id → title
     layout: Row = field(default_factory=lambda: {"declared": None, "inferred": None})
     solution: Solution | None = None
+    job_groups: tuple[JobGroup, ...] = ()
 
 
 def run(
@@ -68,25 +70,27 @@ def run(
     Raises UnusableInput when nothing can be used, or under strict reading when any file is damaged.
     """
     user = user_ranks(rank_regex, rank_map)
-    found = discover(paths)
-    if user and all(user(str(f)) is None for f in found.files):
+    found = discover(paths, op_tables=True)
+    if user and found.files and all(user(str(f)) is None for f in found.files):
         raise UsageError(f"--rank-regex / --rank-map: none of the {len(found.files)} files matches; ranks are untold")
     results, failures = _work(found, options, workers, progress)
-    if failures and (options.strict or not results):
+    stragglers = read_op_tables(found.op_tables, strict=options.strict)
+    failures += stragglers.failures
+    if failures and (options.strict or not (results or stragglers.rows)):
         raise UnusableInput("\n".join(f.message for f in failures[:5]))
     results.sort(key=lambda r: (r.meta.path, r.meta.part))
     parts = [_part(r) for r in results]
     decision = resolve(parts, user)
-    rules = rules_of(options)
-    job, solution = learn(
-        [r.observed for r, p in zip(results, parts, strict=True) if p.used], options.declared, rules.layouts
-    )
+    seen = [r.observed for r, p in zip(results, parts, strict=True) if p.used]
+    job, solution = learn(seen, options.declared, rules_of(options).layouts)
     again = {r.meta.path for r, p in zip(results, parts, strict=True) if p.used and learns_more(r, job)}
     if again:
         more, _ = _work(found, replace(options, job=job), workers, progress, again)
         fresh = {(r.meta.path, r.meta.part): r for r in more}
         results = [fresh.get((r.meta.path, r.meta.part), r) for r in results]
     out = _collect(results, parts, decision, found, failures)
+    stragglers.into(out.tables)
+    out.job_groups = merged(seen)
     return _with_layout(out, options, job, solution)
 
 

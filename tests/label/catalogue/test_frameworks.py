@@ -16,6 +16,7 @@ NAMES = {
     "context_parallel": ["cplib::flex_cp_allgather", "cplib::flex_cp_allgather_backward"],
     "accelerate": ["Optimizer.step#AcceleratedOptimizer.step"],
     "megatron": ["_ReduceFromModelParallelRegion", "LinearWithGradAccumulationAndAsyncCommunicationBackward"],
+    "megatron_fsdp": ["CustomFSDP.forward"],
     "transformer_engine": [
         "_LayerNormLinear",
         "autograd::engine::evaluate_function: _LayerNormLinearBackward",
@@ -41,6 +42,7 @@ FRAMES = {
     "torchtitan": "torchtitan/train.py(400): train_step",
     "accelerate": "accelerate/accelerator.py(2500): backward",
     "megatron": "megatron/core/tensor_parallel/mappings.py(20): _reduce",
+    "megatron_fsdp": "megatron_fsdp/param_and_grad_buffer.py(900): all_gather_params",
     "transformer_engine": "transformer_engine/pytorch/module/linear.py(100): forward",
     "deepspeed": "/usr/lib/python3/site-packages/deepspeed/runtime/zero/stage3.py(1200): step",
     "nanotron": "nanotron/parallel/tensor_parallel/distributed_differentiable_primitives.py(40): forward",
