@@ -91,9 +91,9 @@ def test_the_declared_layout_labels_groups_without_names(tmp_path, whole) -> Non
     for r in RANKS:
         blank(tmp_path / f"rank{r}.json.gz", names=True)
     bare, told = labels(tmp_path), labels(tmp_path, layout="tp=2,dp=2,pp=2,order=tp-dp-pp")
-    for found, tier in ((bare, "C"), (told, "A")):
+    for found, tiers in ((bare, [set(), {"C"}]), (told, [{"A"}])):
         pipeline = {v[1] for r in RANKS for v, old in zip(found[r], whole[r], strict=True) if old[0] == v[0] == "pp"}
-        assert pipeline == {tier}
+        assert pipeline in tiers
     assert not [
         (new, old) for r in RANKS for new, old in zip(told[r], whole[r], strict=True)
         if new[0] not in {old[0], "unknown"}
