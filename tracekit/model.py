@@ -241,6 +241,33 @@ class RankTrace:
     window_ns: tuple[int, int]
 
 
+@dataclass(slots=True)
+class OpRows:
+    """Operations of a whole job, already labelled by whoever wrote them (StragglerAnalysis op table); n rows.
+
+    dp_rank, stage, rank, seq, chunk, micro_batch, global_chunk: int32 (-1 = absent; `rank` is global); step: int64;
+    op: int32 index into `ops`; start, dur: int64 ns, start on a clock that all workers share within a step.
+    """
+
+    path: str
+    ops: list[str]
+    dp_rank: NDArray[np.int32]
+    stage: NDArray[np.int32]
+    rank: NDArray[np.int32]
+    step: NDArray[np.int64]
+    op: NDArray[np.int32]
+    start: NDArray[np.int64]
+    dur: NDArray[np.int64]
+    seq: NDArray[np.int32]
+    chunk: NDArray[np.int32]
+    micro_batch: NDArray[np.int32]
+    global_chunk: NDArray[np.int32]
+    health: list[HealthEntry] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+
 # -------------------------------------------------------------------------- labelled rank
 
 
@@ -586,6 +613,49 @@ TABLES: dict[str, Table] = {
                 _c("fused_ns", I64, "ns", "time in the class fused"),
                 _c("idle_ns", I64, "ns", "time with nothing"),
                 _c("collectives", I64, "calls", "collective calls"),
+                _c("reason", "dict", "", "why a number is null", null=True),
+            ),
+        ),
+        Table(
+            "stragglers",
+            "what-if by replay of an operation table: slowdown by stragglers and who brings it about (OSDI'25)",
+            (
+                _c("source", "string", "", "operation table"),
+                _c("scope", "dict", "",
+                   "job | top_workers (3 % by slowdown) | last_stage | op_type | stage | dp_rank | worker | step |"
+                   " worker_step"),
+                _c("rank", "int32", "", "global rank of the worker", null=True),
+                _c("stage", "int32", "", "pipeline stage", null=True),
+                _c("dp_rank", "int32", "", "data-parallel rank", null=True),
+                _c("op", "dict", "", "operation type; both ends of a pipeline transfer are one", null=True),
+                _c("step", I64, "", "step number", null=True),
+                _c("workers", "int32", "", "workers in the scope", null=True),
+                _c("steps", "int32", "", "steps replayed", null=True),
+                _c("slowdown", "float64", "×",
+                   "job, step: replayed over ideal; others: ideal but for the scope, over ideal;"
+                   " worker: the smaller of its stage's and its DP rank's",
+                   null=True, formula="S = T / T_ideal; S_x = T(only x as measured) / T_ideal"),
+                _c("waste_ratio", "float64", "ratio", "share of the time that stragglers cost", null=True,
+                   formula="max(0, 1 - 1/S)"),
+                _c("recovered_ratio", "float64", "ratio",
+                   "share of the loss that making the scope ideal recovers (M_W, M_S); may leave 0–1", null=True,
+                   formula="(T - T(x ideal)) / (T - T_ideal)"),
+                _c("added_ratio", "float64", "ratio", "share of the loss that the scope alone brings about", null=True,
+                   formula="(T(only x as measured) - T_ideal) / (T - T_ideal)"),
+                _c("straggling_steps_ratio", "float64", "ratio", "share of steps with a slowdown of 1.1 or more",
+                   null=True),
+                _c("step_ns", I64, "ns", "measured step (mean)", null=True),
+                _c("replayed_ns", I64, "ns", "replayed step without launch delays (mean)", null=True, formula="T"),
+                _c("ideal_ns", I64, "ns", "replayed step with ideal durations (mean)", null=True, formula="T_ideal"),
+                _c("replay_error_ratio", "float64", "ratio", "error of the replay; above 0.05 nothing is said",
+                   null=True, formula="|replayed_ns - step_ns| / step_ns"),
+                _c("total_ns", I64, "ns",
+                   "sum of measured durations (job, worker: of operations with a group)", null=True),
+                _c("wait_ns", I64, "ns", "of it waiting for the last of the group to start", null=True,
+                   formula="dur - clip(end - latest start, 0, dur)"),
+                _c("wait_ratio", "float64", "ratio", "share of waiting", null=True, formula="wait_ns / total_ns"),
+                _c("forward_backward_correlation", "float64", "",
+                   "correlation of a micro-batch's forward and backward time; near 1 when lengths differ", null=True),
                 _c("reason", "dict", "", "why a number is null", null=True),
             ),
         ),

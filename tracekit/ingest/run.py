@@ -17,6 +17,7 @@ from tracekit.analysis.consistency import minorities
 from tracekit.errors import TracekitError, UnusableInput, UsageError
 from tracekit.ingest.discover import Found, discover
 from tracekit.ingest.identity import Decision, Part, resolve
+from tracekit.ingest.optables import read_op_tables
 from tracekit.ingest.usermap import user_ranks
 from tracekit.ingest.worker import Failure, Options, PartResult, work
 from tracekit.model import on_unix_clock
@@ -61,16 +62,20 @@ def run(
     Raises UnusableInput when nothing can be used, or under strict reading when any file is damaged.
     """
     user = user_ranks(rank_regex, rank_map)
-    found = discover(paths)
-    if user and all(user(str(f)) is None for f in found.files):
+    found = discover(paths, op_tables=True)
+    if user and found.files and all(user(str(f)) is None for f in found.files):
         raise UsageError(f"--rank-regex / --rank-map: none of the {len(found.files)} files matches; ranks are untold")
     results, failures = _work(found, options, workers, progress)
-    if failures and (options.strict or not results):
+    stragglers = read_op_tables(found.op_tables, strict=options.strict)
+    failures += stragglers.failures
+    if failures and (options.strict or not (results or stragglers.rows)):
         raise UnusableInput("\n".join(f.message for f in failures[:5]))
     results.sort(key=lambda r: (r.meta.path, r.meta.part))
     parts = [_part(r) for r in results]
     decision = resolve(parts, user)
-    return _collect(results, parts, decision, found, failures)
+    out = _collect(results, parts, decision, found, failures)
+    stragglers.into(out.tables)
+    return out
 
 
 def _part(r: PartResult) -> Part:

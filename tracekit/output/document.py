@@ -17,7 +17,8 @@ def document(run: RunTables) -> dict[str, Any]:
     return {
         "schema_version": SCHEMA_VERSION,
         "tool_version": __version__,
-        "sources": [r["source"] for r in run.tables["ranks"]],
+        "sources": [r["source"] for r in run.tables["ranks"]]
+        + [r["source"] for r in run.tables["stragglers"] if r["scope"] == "job"],
         "ranks": run.tables["ranks"],
         "layout": {"declared": None, "inferred": None},
         "totals": run.tables["totals"],
@@ -26,7 +27,7 @@ def document(run: RunTables) -> dict[str, Any]:
         "exposure": run.tables["exposure"],
         "groups": run.tables["groups"],
         "pipeline": [],
-        "stragglers": [],
+        "stragglers": run.tables["stragglers"],
         "theory": None,
         "coverage": run.coverage,
         "findings": run.tables["findings"],

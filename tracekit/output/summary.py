@@ -74,13 +74,18 @@ def summarise(run: RunTables, *, all_ranks: bool = False, steps: bool = False) -
     grids = [_breakdown(run, all_ranks), _strategies(run), _worst(run), _sites(run), _unlabelled(run)]
     if steps:
         grids.insert(1, _steps(run))
-    return Summary(
+    summary = Summary(
         header=_header(run),
         verdict=_verdict(run, windows),
         grids=[g for g in grids if g.rows],
         findings=_findings(run.tables["findings"]),
         data=_data(run),
     )
+    if rows := run.tables.get("stragglers"):
+        from tracekit.output import stragglers
+
+        stragglers.add(summary, rows, alone=not run.tables["ranks"], all_ranks=all_ranks, steps=steps)
+    return summary
 
 
 def _findings(rows: Iterable[Row]) -> list[tuple[str, str]]:
