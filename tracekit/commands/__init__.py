@@ -17,8 +17,10 @@ COMMANDS = {
     "analyze": "Which strategy's communication nothing hid, per rank and step.",
     "doctor": "What is in these files, and how healthy they are.",
     "explain": "Why a communication call has the label it has.",
+    "layout": "The mesh of the job: degrees, order, groups, and what is missing.",
     "rules": "List and show the matching rules.",
     "schema": "The published tables, column by column.",
+    "theory": "What a layout should cost: collectives, bubble, FLOPs; no trace needed.",
 }
 
 EXIT_CODES = """\b
