@@ -17,17 +17,17 @@ from tracekit.label.matching import (
     Evidence,
     FactRule,
     LabelRule,
-    Match,
     ScopeIndex,
     SizeTest,
     match,
+    plain,
 )
 from tracekit.model import Fired, Label
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from tracekit.label.matching import Expectation, GroupEvidence
+    from tracekit.label.matching import Expectation, GroupEvidence, When
     from tracekit.label.rules import Rules
     from tracekit.model import Call
 
@@ -128,6 +128,8 @@ class Engine:
         self._index = ScopeIndex()
         self._first = [r for r in rules.labels if not r.when.derived]
         self._second = [r for r in rules.labels if r.when.derived]
+        self._phase = [r for r in self._first if set(r.then) == {"phase"}]
+        self._standing: dict[tuple[int, Evidence], list[LabelRule]] = {}
         self._sizes = sorted({r.when.size for r in rules.labels if r.when.size} | _fact_sizes(rules.facts), key=repr)
         self._size_number = {s: i for i, s in enumerate(self._sizes)}
         self._passed: dict[tuple[int | None, int | None, int | None], tuple[bool, ...]] = {}
@@ -160,16 +162,23 @@ class Engine:
             _ndim(call) if self._use_ndim else None, place if self._use_place else "none",
         )  # fmt: skip
 
-    def _match(self, rule: LabelRule, e: Evidence, derived: Derived | None) -> Match | None:
-        size = rule.when.size
-        ok = size is None or e.sizes[self._size_number[size]]
-        return match(rule.when, e, self.context, self._index, derived, ok)
+    def _plain(self, when: When, e: Evidence) -> bool:
+        ok = when.size is None or e.sizes[self._size_number[when.size]]
+        return plain(when, e, self.context, self._index, ok)
+
+    def _candidates(self, rules: list[LabelRule], e: Evidence) -> list[LabelRule]:
+        """Rules whose conditions on the call itself hold; the same for all calls that differ in their place only."""
+        key = (id(rules), replace(e, scopes=(), frames=()))
+        found = self._standing.get(key)
+        if found is None:
+            found = self._standing[key] = [r for r in rules if self._plain(r.when, e)]
+        return found
 
     def _fire(
         self, rules: list[LabelRule], e: Evidence, derived: Derived | None, out: dict[str, list[Candidate]]
     ) -> None:
-        for rule in rules:
-            found = self._match(rule, e, derived)
+        for rule in self._candidates(rules, e):
+            found = match(rule.when, e, self._index, derived)
             if found is None:
                 continue
             tier, confidence = rule.tier, rule.confidence
@@ -185,13 +194,12 @@ class Engine:
         """Does a call fulfil an expectation of a fact?"""
         when = expectation.when
         derived = Derived({"phase": {phase: ("A", 1.0)}} if phase else {})
-        ok = when.size is None or e.sizes[self._size_number[when.size]]
-        return match(when, e, self.context, self._index, derived, ok) is not None
+        return self._plain(when, e) and match(when, e, self._index, derived) is not None
 
     def phase(self, e: Evidence) -> str | None:
         """Phase of a call, from the rules that conclude nothing else."""
         out: dict[str, list[Candidate]] = defaultdict(list)
-        self._fire([r for r in self._first if set(r.then) == {"phase"}], e, None, out)
+        self._fire(self._phase, e, None, out)
         return decide(out["phase"], strict=False).value
 
     def nearest_scope(self, expectation: Expectation, e: Evidence) -> str | None:

@@ -243,8 +243,8 @@ def _text_ok(index: ScopeIndex, pattern: re.Pattern[str] | None, text: str | Non
     return pattern is None or (text is not None and index.hit(pattern, text))
 
 
-def _plain(when: When, e: Evidence, context: Context, index: ScopeIndex, size_ok: bool) -> bool:
-    """The conditions that need no scope and no conclusion."""
+def plain(when: When, e: Evidence, context: Context, index: ScopeIndex, size_ok: bool) -> bool:
+    """The conditions that need no scope, no frame and no conclusion: do they hold?"""
     group = e.group
     return (
         _in(when.op, e.op)
@@ -322,13 +322,8 @@ def _depth(when: When, e: Evidence, index: ScopeIndex) -> int | None:
     return depth
 
 
-def match(
-    rule_when: When, e: Evidence, context: Context, index: ScopeIndex, derived: Derived | None, size_ok: bool
-) -> Match | None:
-    """Does a rule hold for this evidence? `derived` = conclusions so far (needed by rules that ask for them)."""
-    when = rule_when
-    if not _plain(when, e, context, index, size_ok):
-        return None
+def match(when: When, e: Evidence, index: ScopeIndex, derived: Derived | None) -> Match | None:
+    """Does a rule whose `plain` conditions hold stand? `derived` = conclusions so far, for rules that ask for them."""
     depth = _depth(when, e, index)
     if depth is None:
         return None
