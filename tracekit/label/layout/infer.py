@@ -12,15 +12,13 @@ from tracekit.label.layout.described import described, layout_from
 from tracekit.label.layout.kinds import JobGroup, Key, Layout, Solution
 from tracekit.label.layout.mesh import Mesh, decompose, ranges
 from tracekit.label.layout.ordinal import Fit, decode
-from tracekit.label.layout.topology import UNNAMED, Topology, combined, read_shapes
+from tracekit.label.layout.topology import IDLE, UNNAMED, Topology, combined, read_shapes
 from tracekit.label.layout.usermap import MapEntry, mapped
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from tracekit.label.layout.tables import LayoutTables, Order
-
-DATA_AND_CONTEXT = frozenset({"dp", "cp"})
 
 
 @dataclass(slots=True)
@@ -73,7 +71,8 @@ def solve(
     if layout is not None and layout.complete and not found.findings:
         _from_mesh(listed, layout, "layout.topology", ("B", 0.8), tables, work)
     others: tuple[Layout, ...] = ()
-    if best is None or not best.complete:
+    torn = layout is None and bool(found.parts) and bool(found.findings)  # descriptions that contradict each other
+    if not torn and (best is None or not best.complete):
         solved, others = _from_shapes(listed, world, orders, tables, work)
         best = _better(best, solved, others)
         others = tuple(x for x in others if x != best)
@@ -193,13 +192,8 @@ def _from_numbers(
     for group in groups:
         places = {f.places[group.key] for f in fits if group.key in f.places}
         names = tuple(sorted({p.axes for p in places if p.axes}))
-        if (
-            group.axes
-            or not names
-            or not group.members
-            or len(group.members) < 2
-            or any(p.axes is None for p in places)
-        ):
+        alone = group.members is None or len(group.members) < 2
+        if group.axes or alone or not names or any(p.axes is None for p in places):
             continue
         twin = " (its CPU twin)" if all(p.twin for p in places) else ""
         saw = f"number {group.name} of {fits[0].layout.text()}{twin}: {fits[0].layout.evidence[0]}"
@@ -240,23 +234,23 @@ def _claim_shapes(
     votes = combined(topology)
     free = topology.readings[0].free
     rule = "layout.topology" if free else "layout.template"
-    context_free = all(
-        "cp" not in dict(r.layout.degrees) or dict(r.layout.degrees)["cp"] == 1 for r in topology.readings
-    )
+    no_context = any(dict(r.layout.degrees).get("cp", 1) == 1 for r in topology.readings)
     for group in groups:
         if group.key not in votes or group.key in known or group.axes:
             continue
         names = tuple(sorted("+".join(_sorted(a)) for a in votes[group.key] if UNNAMED not in a))
         if not names or any(UNNAMED in a for a in votes[group.key]):
             continue
-        seen = topology.seen[group.key].behaviour
+        seen = topology.seen[group.key].behaviour - IDLE
         others = names if len(names) > 1 else ()
         if len(names) > 1:
             confidence = 0.5 if len(names) == 2 else 0.4
         else:
             confidence = 0.75 if seen and not free else 0.65 if seen or not free else 0.5
-            if names == ("dp",) and context_free and not free:
-                others = ("dp+cp",)
+            held = frozenset(names[0].split("+"))
+            if "dp" in held and "cp" not in held and no_context:  # what is reduced over both looks the same
+                others = ("+".join(_sorted(held | {"cp"})),)
+                others += ("+".join(_sorted(held - {"dp"} | {"cp"})),) if len(held) > 1 or not seen else ()
         saw = f"ranks {ranges(group.members or ())}" + (f", traffic {' '.join(sorted(seen))}" if seen else "")
         saw += (
             f"; {len(topology.readings)} consistent reading{'s' if len(topology.readings) > 1 else ''} of all rank sets"
@@ -277,7 +271,8 @@ def _distinct(topology: Topology) -> tuple[Layout, ...]:
     out: dict[tuple[tuple[str, int], ...], dict[tuple[tuple[str, int], ...], Layout]] = {}
     for layout in (r.layout for r in topology.readings):
         used = tuple((a, n) for a, n in layout.degrees if n > 1)
-        out.setdefault(used, {}).setdefault(layout.expert, layout)
+        expert = tuple((a, n) for a, n in layout.expert if n > 1 and a != "pp")
+        out.setdefault(used, {}).setdefault(expert, layout)
     kept: list[Layout] = []
     for variants in out.values():
         kept += [variants[()]] if () in variants else variants.values()
@@ -298,5 +293,5 @@ def _single(layouts: tuple[Layout, ...], topology: Topology, work: _Work) -> tup
     if not best.complete:
         rest = best.world_size // best.mesh.world_size
         work.missing.append(f"a factor of {rest} of the {best.world_size} ranks: no group seen spans it")
-    traffic = any(k.behaviour for k in topology.seen.values())
+    traffic = any(k.behaviour - IDLE for k in topology.seen.values())
     return replace(best, confidence=0.75 if traffic and not topology.readings[0].free else 0.65), ()
