@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from tracekit.theory.checks import not_negative, positive
 from tracekit.theory.errors import OutsideDomain
+from tracekit.theory.schedules import ScheduleError, Times, build, canonical, simulate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -53,8 +54,8 @@ class StageTimes:
 class Bubble:
     """Idle time of a rank that the schedule forces.
 
-    `window`: step | span. `kind`: exact (confirmed by simulation), upper (an upper bound), fit (fitted to published
-    values).
+    `window`: step | span. `kind`: exact (a closed form, confirmed by simulation), upper (an upper bound), fit (fitted
+    to published values), simulated.
     """
 
     schedule: str
@@ -96,8 +97,13 @@ def _no_p2p(case: _Case, name: str) -> None:
         raise OutsideDomain(f"no closed form of {name} with transfer latency: simulate it")
 
 
+def _short_latency(case: _Case, holds: bool, name: str, condition: str) -> None:
+    if case.t.p2p_ns and not holds:
+        raise OutsideDomain(f"the latency term of {name} holds for {condition}: simulate it")
+
+
 def _gpipe(k: _Case) -> _Formula:
-    _no_p2p(k, "gpipe")
+    _no_p2p(k, "GPipe")
     return (k.p - 1) * k.t.micro_batch_ns, "step", "exact", "(p-1)(F+B)"
 
 
@@ -105,8 +111,9 @@ def _1f1b(k: _Case) -> _Formula:
     bubble = (k.p - 1) * k.t.micro_batch_ns
     if not k.t.p2p_ns:
         return bubble, "step", "exact", "(p-1)(F+B)"
+    _short_latency(k, 2 * k.t.p2p_ns <= min(k.t.forward_ns, k.t.backward_ns), "1F1B", "2c ≤ min(F, B)")
     if k.m % k.p:
-        raise OutsideDomain(f"the latency term of 1f1b holds for m a multiple of p, not m={k.m}, p={k.p}: simulate it")
+        raise OutsideDomain(f"the latency term of 1F1B holds for m a multiple of p, not m={k.m}, p={k.p}: simulate it")
     extra = 2 * k.t.p2p_ns * (k.m * (k.p - 1) / k.p + k.p - 2) if k.p > 1 else 0.0
     return bubble + extra, "step", "exact", "(p-1)(F+B) + 2c[m(p-1)/p + p-2]"
 
@@ -118,117 +125,161 @@ def _interleaved(k: _Case) -> _Formula:
     bubble = (k.p - 1) * k.t.micro_batch_ns / k.v
     if not k.t.p2p_ns:
         return bubble, "step", "exact", "(p-1)(F+B)/v"
+    short = 2 * k.v * k.t.p2p_ns <= min(k.t.forward_ns, k.t.backward_ns) and k.m % k.p == 0 and k.p > 1
+    _short_latency(k, short, "Interleaved1F1B", "2cv ≤ min(F, B), p > 1 and m a multiple of p")
     return bubble + 2 * k.t.p2p_ns * (k.p * k.v - 1), "step", "exact", "(p-1)(F+B)/v + 2c(pv-1)"
 
 
-def _interleaved_zb_paper(k: _Case) -> _Formula:
-    bubble = (k.p - 1) * k.t.micro_batch_ns / k.v + k.t.p2p_ns * (2 * k.p * k.v - k.p - 2)
-    return bubble, "step", "fit" if k.t.p2p_ns else "exact", "(p-1)(F+B)/v + c(2pv-p-2)"
-
-
 def _looped_bfs(k: _Case) -> _Formula:
-    _no_p2p(k, "looped_bfs")
+    _no_p2p(k, "LoopedBFS")
     if k.m < k.p:
-        raise OutsideDomain(f"the closed form of looped_bfs holds for m ≥ p, not m={k.m}, p={k.p}: simulate it")
+        raise OutsideDomain(f"the closed form of LoopedBFS holds for m ≥ p, not m={k.m}, p={k.p}: simulate it")
     return (k.p - 1) * k.t.micro_batch_ns / k.v, "step", "exact", "(p-1)(F+B)/v"
 
 
 def _needs_short_w(k: _Case, name: str) -> None:
-    if k.t.weight_grad_ns > k.t.input_grad_ns:
-        raise OutsideDomain(f"the closed form of {name} holds for W ≤ Bin: simulate it")
+    if k.t.weight_grad_ns > min(k.t.forward_ns, k.t.input_grad_ns):
+        raise OutsideDomain(f"the closed form of {name} holds for W ≤ min(F, Bin): simulate it")
 
 
 def _zb_h1(k: _Case) -> _Formula:
-    _needs_short_w(k, "zb_h1")
+    _needs_short_w(k, "ZB-H1")
     t = k.t
     if k.m <= k.p:
-        _no_p2p(k, "zb_h1 with m ≤ p")
+        _no_p2p(k, "ZB-H1 with m ≤ p")
         whole = (k.m + k.p - 1) * (t.forward_ns + t.input_grad_ns) + t.weight_grad_ns
         return whole - k.m * t.micro_batch_ns, "step", "exact", "(m+p-1)(F+Bin) + W - m(F+B)"
+    _short_latency(k, 2 * t.p2p_ns <= t.weight_grad_ns and k.m >= 2 * k.p, "ZB-H1", "2c ≤ W and m ≥ 2p")
     bubble = (k.p - 1) * (t.forward_ns + t.input_grad_ns - t.weight_grad_ns + 4 * t.p2p_ns)
     return bubble, "step", "exact", "(p-1)(F+Bin-W+4c)"
 
 
 def _interleaved_zero_bubble(k: _Case) -> _Formula:
-    _needs_short_w(k, "interleaved_zero_bubble")
-    _no_p2p(k, "interleaved_zero_bubble")
-    if k.m < k.p:
-        raise OutsideDomain(f"interleaving needs m ≥ p, not m={k.m}, p={k.p}: simulate it")
+    _needs_short_w(k, "InterleavedZeroBubble")
+    _no_p2p(k, "InterleavedZeroBubble")
+    if k.m < k.p or k.m % max(1, k.m // k.p):
+        raise OutsideDomain(f"interleaving needs m ≥ p in whole rounds, not m={k.m}, p={k.p}: simulate it")
     bubble = (k.p - 1) * (k.t.forward_ns + k.t.input_grad_ns - k.t.weight_grad_ns) / k.v
     return bubble, "step", "exact", "(p-1)(F+Bin-W)/v"
 
 
 def _zb_h2(k: _Case) -> _Formula:
     t = k.t
+    _needs_short_w(k, "ZB-H2")
+    _short_latency(k, 2 * t.p2p_ns <= t.weight_grad_ns, "ZB-H2", "2c ≤ W")
     bubble = (k.p - 1) * (t.forward_ns + t.input_grad_ns - 2 * t.weight_grad_ns + 2 * t.p2p_ns)
-    if bubble < 0:
-        raise OutsideDomain("the closed form of zb_h2 holds for 2W ≤ F + Bin + 2c: simulate it")
     if k.m < 2 * k.p - 1:
-        raise OutsideDomain(f"zb_h2 needs m ≥ 2p-1 micro-batches to fill its warm-up, not m={k.m}, p={k.p}")
+        raise OutsideDomain(f"ZB-H2 needs m ≥ 2p-1 micro-batches to fill its warm-up, not m={k.m}, p={k.p}")
     return bubble, "span", "exact", "(p-1)(F+Bin-2W+2c)"
 
 
 def _zb_v(k: _Case) -> _Formula:
     t = k.t
-    _no_p2p(k, "zb_v")
+    _no_p2p(k, "ZB-V")
     if not t.forward_ns == t.input_grad_ns == t.weight_grad_ns:
-        raise OutsideDomain("zb_v has a closed form only for F = Bin = W: simulate it")
+        raise OutsideDomain("ZB-V has a closed form only for F = Bin = W: simulate it")
+    if k.m < 2 * k.p - 1:
+        raise OutsideDomain(f"the closed form of ZB-V holds for m ≥ 2p-1, not m={k.m}, p={k.p}: simulate it")
     return 0.0, "span", "exact", "0 (F=Bin=W)"
 
 
 def _dualpipe(k: _Case) -> _Formula:
+    """PP ranks; a micro-batch passes one chunk of each, so a rank's share is a chunk."""
     t = k.t
-    _no_p2p(k, "dualpipe")
-    if k.p % 2:
-        raise OutsideDomain(f"DualPipe needs an even number of stages, not {k.p}")
+    _no_p2p(k, "DualPipe")
+    if k.p % 2 or k.m % 2 or k.m < 2 * k.p:
+        raise OutsideDomain(f"DualPipe needs even p and m and m ≥ 2p, not p={k.p}, m={k.m}")
+    return _dual(k.p, t, 1)
+
+
+def _dualpipe_v(k: _Case) -> _Formula:
+    """PP = 2p stages, two chunks a rank: a rank's share is two chunks."""
+    _no_p2p(k, "DualPipeV")
+    if k.m < 2 * k.p:
+        raise OutsideDomain(f"DualPipeV needs m ≥ 2p, not p={k.p}, m={k.m}")
+    return _dual(2 * k.p, k.t, 2)
+
+
+def _dual(pp: int, t: StageTimes, chunks: int) -> _Formula:
     pair = t.micro_batch_ns if t.overlapped_ns is None else t.overlapped_ns
-    bubble = (k.p / 2 - 1) * (pair + t.backward_ns - 3 * t.weight_grad_ns)
+    bubble = (pp / 2 - 1) * (pair + t.backward_ns - 3 * t.weight_grad_ns) / chunks
     equal = t.forward_ns == t.input_grad_ns == t.weight_grad_ns
+    if equal and pair < 2 * t.forward_ns:
+        raise OutsideDomain("the closed form of DualPipe holds for FB ≥ 2F: simulate it")
+    if not equal and not (t.weight_grad_ns <= t.forward_ns <= t.input_grad_ns and pair >= t.micro_batch_ns):
+        raise OutsideDomain("DualPipe's form bounds the bubble for W ≤ F ≤ Bin and FB ≥ F + B: simulate it")
     return bubble, "step", "exact" if equal else "upper", "(PP/2-1)(FB+B-3W)"
 
 
 _FORMULAS: dict[str, Callable[[_Case], _Formula]] = {
-    "gpipe": _gpipe,
-    "1f1b": _1f1b,
-    "interleaved_1f1b": _interleaved,
-    "interleaved_1f1b_zb_paper": _interleaved_zb_paper,
-    "looped_bfs": _looped_bfs,
-    "zb_h1": _zb_h1,
-    "interleaved_zero_bubble": _interleaved_zero_bubble,
-    "zb_h2": _zb_h2,
-    "zb_v": _zb_v,
-    "dualpipe": _dualpipe,
-    "dualpipe_v": _dualpipe,
+    "GPipe": _gpipe,
+    "1F1B": _1f1b,
+    "Interleaved1F1B": _interleaved,
+    "LoopedBFS": _looped_bfs,
+    "ZB-H1": _zb_h1,
+    "InterleavedZeroBubble": _interleaved_zero_bubble,
+    "ZB-H2": _zb_h2,
+    "ZBVZeroBubble": _zb_v,
+    "DualPipe": _dualpipe,
+    "DualPipeV": _dualpipe_v,
 }
-SCHEDULES = tuple(_FORMULAS)
-"""Schedules with a closed form."""
-ONE_STAGE = frozenset({"gpipe", "1f1b", "zb_h1", "zb_h2"})
+ONE_STAGE = frozenset({"GPipe", "1F1B", "ZB-H1", "ZB-H2"})
 """Schedules with one stage a rank."""
-V_SHAPED = frozenset({"zb_v", "dualpipe_v"})
+V_SHAPED = frozenset({"ZBVZeroBubble", "DualPipeV"})
 """Schedules with two stages a rank, the second way back: the turn is local."""
 
 
-def bubble(schedule: str, stages: int, micro_batches: int, times: StageTimes, virtual: int = 1) -> Bubble:
-    """Bubble of a rank.
+def schedule_name(name: str) -> str:
+    """The schedule's name as `schedules.NAMES` spells it; OutsideDomain lists them."""
+    try:
+        return canonical(name)
+    except ScheduleError as e:
+        raise OutsideDomain(str(e)) from None
 
-    `stages` counts pipeline ranks; for dualpipe and dualpipe_v it is PP, the number of stages (dualpipe_v holds two a
-    rank), and the times are those of one *stage chunk*. OutsideDomain where no closed form holds. Sources: SC21
-    (2104.04473) 2.2, Zero Bubble (2401.10241) Tables 2 and 5, App. B and H, DualPipe README; all but the fit confirmed
-    by simulation.
+
+def bubble(schedule: str, stages: int, micro_batches: int, times: StageTimes, virtual: int = 1) -> Bubble:
+    """Bubble of a rank in closed form. `stages` counts pipeline ranks, `micro_batches` all of a step.
+
+    OutsideDomain where no closed form holds: the conditions are narrower than published, found by simulating thousands
+    of cases. Sources: SC21 (2104.04473) 2.2, Zero Bubble (2401.10241) Tables 2 and 5,
+    App. B and H, DualPipe README; all confirmed by simulation.
     """
     positive(stages=stages, micro_batches=micro_batches, virtual=virtual)
-    formula = _FORMULAS.get(schedule)
-    if formula is None:
-        raise OutsideDomain(f"no closed form for schedule {schedule!r}; there are {', '.join(SCHEDULES)}")
-    if schedule in ONE_STAGE and virtual != 1:
-        raise OutsideDomain(f"{schedule} has one stage a rank, not {virtual}")
-    ns, window, kind, text = formula(_Case(stages, micro_batches, virtual, times))
-    return Bubble(schedule, ns, micro_batches * times.micro_batch_ns, window, kind, text)
+    name = schedule_name(schedule)
+    if name in ONE_STAGE and virtual != 1:
+        raise OutsideDomain(f"{name} has one stage a rank, not {virtual}")
+    ns, window, kind, text = _FORMULAS[name](_Case(stages, micro_batches, virtual, times))
+    return Bubble(name, ns, micro_batches * times.micro_batch_ns, window, kind, text)
+
+
+def simulated_bubble(schedule: str, stages: int, micro_batches: int, times: StageTimes, virtual: int = 1) -> Bubble:
+    """Mean idle time of the ranks in the common window by simulation of equal stages, durations rounded to whole ns."""
+    name = schedule_name(schedule)
+    v = 2 if name in V_SHAPED else virtual
+    parts = (times.forward_ns, times.input_grad_ns, times.weight_grad_ns, times.p2p_ns)
+    f, i, w, c = (round(x / (v if n < 3 else 1)) for n, x in enumerate(parts))
+    pair = None if times.overlapped_ns is None else round(times.overlapped_ns / v)
+    try:
+        timeline = simulate(build(name, stages, micro_batches, v if v > 1 else None), Times(f, i, w, c, pair))
+    except ScheduleError as e:
+        raise OutsideDomain(str(e)) from None
+    found = timeline.bubble("step")
+    idle = sum(found.idle_ns) / stages
+    return Bubble(name, idle, found.window_ns - idle, "step", "simulated", "simulated")
+
+
+def zb_paper_interleaved_bubble(stages: int, micro_batches: int, times: StageTimes, virtual: int) -> Bubble:
+    """Interleaved 1F1B as the Zero Bubble paper measured it: (p−1)(F+B)/v + c(2pv−p−2), its latency term fitted."""
+    positive(stages=stages, micro_batches=micro_batches, virtual=virtual)
+    p, v = stages, virtual
+    ns = (p - 1) * times.micro_batch_ns / v + times.p2p_ns * (2 * p * v - p - 2)
+    text = "(p-1)(F+B)/v + c(2pv-p-2)"
+    return Bubble("Interleaved1F1B", ns, micro_batches * times.micro_batch_ns, "step", "fit", text)
 
 
 def zb_v_step_bubble_ns(stages: int, times: StageTimes) -> float:
     """Bubble of ZB-V in the common step window for F = Bin = W: the start stagger (p−1)·F/2 stays, in ns."""
-    _zb_v(_Case(stages, 1, 2, times))
+    _zb_v(_Case(stages, 2 * stages, 2, times))
     return (stages - 1) * times.forward_ns / 2
 
 
@@ -244,18 +295,21 @@ def over_step_of(over_ideal_ratio: float) -> float:
     return over_ideal_ratio / (1 + over_ideal_ratio)
 
 
-def step_bounds_ns(stage_ns: Sequence[float], micro_batches: int) -> tuple[float, float]:
-    """(lower, upper) bound of a 1F1B step with unequal stages c_i = F_i + B_i, in ns.
+def step_bounds_ns(
+    forward_ns: Sequence[float], backward_ns: Sequence[float], micro_batches: int
+) -> tuple[float, float]:
+    """(lower, upper) bound of a 1F1B step with unequal stages c_i = F_i + B_i, in ns, transfers aside.
 
-    max_j(Σ_{i<j} c_i + m·c_j) ≤ T ≤ Σ c_i + (m−1)·max c.
+    max_j(Σ_{i<j} c_i + m·c_j) ≤ T ≤ Σ c_i + (m−1)·(max F + max B). The often quoted (m−1)·max c is too low where the
+    longest forward and the longest backward are on different stages: F = 0, 0, 2, 0, B = 1, 2, 0, 1, m = 2 takes 9.
     """
-    positive(micro_batches=micro_batches, stages=len(stage_ns))
+    positive(micro_batches=micro_batches, stages=len(forward_ns))
     before, lower = 0.0, 0.0
-    for c in stage_ns:
-        not_negative(stage_ns=c)
-        lower = max(lower, before + micro_batches * c)
-        before += c
-    return lower, before + (micro_batches - 1) * max(stage_ns)
+    for forward, backward in zip(forward_ns, backward_ns, strict=True):
+        not_negative(forward_ns=forward, backward_ns=backward)
+        lower = max(lower, before + micro_batches * (forward + backward))
+        before += forward + backward
+    return lower, before + (micro_batches - 1) * (max(forward_ns) + max(backward_ns))
 
 
 def imbalance_ns(stage_ns: Sequence[float], micro_batches: int) -> float:
@@ -273,14 +327,15 @@ def first_micro_batch_ns(stages: int, times: StageTimes) -> float:
 def activations_in_flight(schedule: str, stages: int, micro_batches: int, virtual: int = 1) -> float:
     """Largest number of micro-batches (of one rank's whole share) whose activations a rank holds."""
     positive(stages=stages, micro_batches=micro_batches, virtual=virtual)
-    if schedule == "gpipe":
+    name = schedule_name(schedule)
+    if name == "GPipe":
         return micro_batches
-    if schedule in {"1f1b", "zb_h1", "zb_v"}:
+    if name in {"1F1B", "ZB-H1", "ZBVZeroBubble"}:
         return min(micro_batches, stages)
-    if schedule == "interleaved_1f1b":
+    if name == "Interleaved1F1B":
         return stages * (1 + (stages - 1) / (stages * virtual))
-    if schedule == "zb_h2":
+    if name == "ZB-H2":
         return min(micro_batches, 2 * stages - 1)
-    if schedule in {"dualpipe", "dualpipe_v"}:
+    if name == "DualPipe":
         return stages + 1
-    raise OutsideDomain(f"no known activation peak of schedule {schedule!r}")
+    raise OutsideDomain(f"no closed form of the activation peak of {name}: simulate it")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
+from math import inf
 from typing import Any
 
 from tracekit.errors import UsageError
@@ -15,7 +16,7 @@ from tracekit.theory.transformer import Experts, LatentAttention, ModelSpec
 
 DEFAULTS: dict[str, Any] = {
     "dtype": "bf16", "grad_dtype": "bf16", "recompute": "none", "sequence_parallel": False, "data_parallel": "ddp",
-    "schedule": "1f1b",
+    "schedule": "1F1B",
 }  # fmt: skip
 """What the command assumes of [training] where nothing is said; it prints them as defaults."""
 _TYPES: dict[str, tuple[type, ...]] = {"int": (int,), "bool": (bool,), "str": (str,), "float": (int, float)}
@@ -42,8 +43,8 @@ def _table(cls: type, values: dict[str, Any], where: str, nested: tuple[str, ...
         wrong = kind is not None and (not isinstance(value, kind) or (isinstance(value, bool) and kind != (bool,)))
         if wrong:
             raise UsageError(f"[{where}] {key} = {value!r}: expected {known[key].split(' |')[0]}")
-        if isinstance(value, (int, float)) and not isinstance(value, bool) and value < 0:
-            raise UsageError(f"[{where}] {key} = {value!r}: expected no negative number")
+        if isinstance(value, (int, float)) and not isinstance(value, bool) and not 0 <= value < inf:
+            raise UsageError(f"[{where}] {key} = {value!r}: expected a finite number, not negative")
     return values
 
 
@@ -83,9 +84,12 @@ def training_of(table: dict[str, Any], *, defaults: bool = False) -> TrainingSpe
 def layout_of(value: str | dict[str, Any]) -> LayoutSpec:
     """`tp=8,pp=4,dp=2,order=tp-cp-dp-pp`, or the same as a table."""
     table = _parse_layout(value) if isinstance(value, str) else dict(value)
-    if isinstance(table.get("order"), str):
-        order = tuple(a for a in table["order"].split("-") if a != "ep")  # ep has a factorisation of its own
-        table["order"] = order
+    order = table.get("order")
+    if order is not None:
+        names = order.split("-") if isinstance(order, str) else list(order)
+        # ep has a factorisation of its own; an axis that is not named has one rank and may stand anywhere.
+        names = [a for a in names if a != "ep"]
+        table["order"] = (*names, *(a for a in ("tp", "cp", "dp", "pp") if a not in names and table.get(a, 1) == 1))
     _table(LayoutSpec, table, "layout", ("order",))
     return LayoutSpec(**table)
 

@@ -5,9 +5,9 @@ a node the bytes are those of a ring; over k nodes with g ranks each a reduce or
 each adapter: intra (g−1)/g · S, inter (k−1)/k · S/g, twice that for all-reduce. Phases may run one after the other or
 together, so max(phases) ≤ t ≤ sum(phases).
 
-Expected: from 64 MiB on, measured large collectives reach 0.75 to 0.95 of the links (A100 0.78, H200 0.82, B200 0.76);
-below that NCCL's model with a band of a factor of two (for send, receive and all-to-all, which it does not know, α-β
-with the latency of one hop from its tables).
+Expected: from 64 MiB on, measured large collectives reach 0.75 to 0.95 of the links (A100 0.78, H200 0.82, B200 0.76),
+the latency of NCCL's model added to the upper end. Below that NCCL's model with a band of a factor of two; for send,
+receive and all-to-all, which it does not know, α-β with the latency of one hop from its tables.
 """
 
 from __future__ import annotations
@@ -102,7 +102,8 @@ def expect(op: str, payload: int, at: Placement, hw: Hardware) -> Expectation:
         why = str(e)
     latency_ratio = model[1] / model[0] if model else None
     if payload >= LARGE_BYTES:
-        low, high = least.lower_bound_ns / EFFICIENCY_HIGH, least.serial_ns / EFFICIENCY_LOW
+        latency = model[1] if model else 0.0
+        low, high = least.lower_bound_ns / EFFICIENCY_HIGH, least.serial_ns / EFFICIENCY_LOW + latency
         middle = min(max(model[0], low), high) if model else (low + high) / 2
         low = min(low, least.nvls_bound_ns) if least.nvls_bound_ns else low
         return Expectation(least, middle, low, high, latency_ratio, _basis(op, True))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tracekit.theory.bubbles import V_SHAPED
+from tracekit.theory.bubbles import ONE_STAGE, V_SHAPED, schedule_name
 from tracekit.theory.checks import divides, positive, share
 from tracekit.theory.collectives import wire_bytes
 from tracekit.theory.errors import OutsideDomain
@@ -67,7 +67,7 @@ CROSS_ENTROPY_CALLS = 3
 def tied_embedding_bytes(vocab: int, hidden: int, tensor: int, grad_bytes: int = 4) -> int:
     """Payload of the all-reduce between first and last stage when they share the embedding: V h / t · e."""
     positive(vocab=vocab, hidden=hidden, grad_bytes=grad_bytes)
-    return divides(tensor, vocab * hidden, "embedding by tensor ranks") * grad_bytes
+    return divides(tensor, vocab, "vocabulary by tensor ranks (give the padded size)") * hidden * grad_bytes
 
 
 def stage_transfer_bytes(
@@ -90,12 +90,15 @@ def pipeline_sends_by_rank(
 ) -> tuple[tuple[int, int], ...]:
     """(forward, backward) sends of each pipeline rank in a step. OutsideDomain for DualPipe (two directions)."""
     positive(stages=stages, micro_batches=micro_batches, virtual=virtual)
-    if schedule == "dualpipe":
+    name = schedule_name(schedule)
+    if name in ONE_STAGE and virtual != 1:
+        raise OutsideDomain(f"{name} has one stage a rank, not {virtual}")
+    if name == "DualPipe":
         raise OutsideDomain("DualPipe's sends by rank need its simulated order")
     p, m = stages, micro_batches
     if p == 1:
         return ((0, 0),)
-    if schedule in V_SHAPED:
+    if name in V_SHAPED:
         # Rank r holds stages r and 2p-1-r; only the turn (stage p-1 to p, both on the last rank) is local.
         forward = [m * ((r < p - 1) + (r > 0)) for r in range(p)]
         return tuple((f, f) for f in forward)

@@ -23,13 +23,13 @@ def mesh(**sizes: int) -> Mesh:
 def blank_groups(
     grid: Mesh, *, traffic: bool, kinds: tuple[str, ...] = CREATED
 ) -> list[tuple[JobGroup, frozenset[str]]]:
-    """(group without description, axes of several ranks that it truly spans), names that say nothing."""
+    """(group without description, axes of several ranks that it truly spans), named "dp+cp#7" for the tests to read."""
     out = []
     for kind in kinds:
         axes = kind.split("+")
         behaviour = frozenset({TRAFFIC.get(kind, "idle")}) if traffic else frozenset()
         for members in grid.groups(axes):
-            group = JobGroup(f"hash{len(out)}", "undefined", members, len(members), behaviour)
+            group = JobGroup(f"{kind}#{len(out)}", "undefined", members, len(members), behaviour)
             out.append((group, frozenset(a for a in axes if grid.size(a) > 1)))
     return out
 

@@ -12,6 +12,7 @@ from layout_builder import mesh
 
 from tracekit.label.layout.mesh import Mesh, decompose, factorisations, ranges, span
 
+steady = settings(derandomize=True, deadline=None)
 SIZES = st.lists(st.integers(1, 4), min_size=1, max_size=4)
 
 
@@ -53,6 +54,7 @@ def test_groups_of_rank_0_in_megatron(dense: Mesh, expert: Mesh, groups: dict, e
         assert {k: grid.group_of(0, k.split("+")) for k in wanted} == wanted
 
 
+@steady
 @given(SIZES, st.data())
 def test_groups_are_those_of_an_array(sizes: list[int], data: st.DataObject) -> None:
     """An array of the same shape, slowest axis first, cut along the axes, has the same groups."""
@@ -69,6 +71,7 @@ def test_groups_are_those_of_an_array(sizes: list[int], data: st.DataObject) -> 
     assert len(list(grid.groups(chosen))) == grid.count(chosen)
 
 
+@steady
 @given(SIZES, st.data())
 def test_transposed_numbering_is_that_of_an_array(sizes: list[int], data: st.DataObject) -> None:
     names = [f"a{i}" for i in range(len(sizes))]
@@ -79,6 +82,7 @@ def test_transposed_numbering_is_that_of_an_array(sizes: list[int], data: st.Dat
     assert [tuple(sorted(r.tolist())) for r in rows] == list(grid.groups((names[at],), "transposed"))
 
 
+@steady
 @given(SIZES, st.data())
 def test_decompose_undoes_span(sizes: list[int], data: st.DataObject) -> None:
     names = [f"a{i}" for i in range(len(sizes))]
@@ -87,6 +91,7 @@ def test_decompose_undoes_span(sizes: list[int], data: st.DataObject) -> None:
     assert decompose(grid.group_of(0, chosen)) == grid.factors(chosen)
 
 
+@steady
 @given(st.sets(st.integers(0, 40), min_size=1, max_size=12))
 def test_decompose_never_claims_other_ranks(ranks: set[int]) -> None:
     parts = decompose(sorted(ranks))
@@ -100,7 +105,7 @@ def test_what_is_no_part_of_a_mesh() -> None:
     assert decompose(()) is None
 
 
-@settings(max_examples=30)
+@settings(max_examples=30, derandomize=True, deadline=None)
 @given(st.integers(1, 60), st.integers(1, 4))
 def test_factorisations_are_all_of_them(number: int, parts: int) -> None:
     found = list(factorisations(number, parts))

@@ -7,7 +7,7 @@ without a framework; what is seen to happen in a group removes names. All that s
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from dataclasses import dataclass
 from itertools import combinations, pairwise, permutations
 from typing import TYPE_CHECKING
@@ -28,17 +28,21 @@ Axes = frozenset[str]
 FREE = ("tp", "cp", "dp", "pp", "ep")
 """Names an axis may have when no framework tells the order."""
 UNNAMED = "?"
+IDLE = frozenset({"idle"})
 MAX_SHAPES = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """Groups that look the same: rank sets of one shape with the same traffic and the same known axes."""
+    """Groups that look the same: rank sets of one shape with the same traffic and the same known axes.
+
+    beside: traffic of other groups on the same ranks, one set for each (an empty one: not known).
+    """
 
     shape: Shape
     behaviour: frozenset[str]
     known: Axes = frozenset()
-    shared: bool = False
+    beside: frozenset[frozenset[str]] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +75,7 @@ def read_shapes(
 ) -> Topology:  # fmt: skip
     """All consistent readings of the groups' rank sets; `known`: axes already told of some groups."""
     seen, odd = _kinds(groups, world_size, known or {})
-    kinds = sorted(set(seen.values()), key=lambda k: (k.shape, sorted(k.behaviour), sorted(k.known)))
+    kinds = sorted(set(seen.values()), key=_order_of)
     shapes = sorted({k.shape for k in kinds})
     if not shapes:
         return Topology((), seen, odd, "no group of more than one rank has known members")
@@ -92,6 +96,10 @@ def _plain(options: frozenset[Axes]) -> tuple[tuple[str, ...], ...]:
     return tuple(sorted(tuple(sorted(axes)) for axes in options))
 
 
+def _order_of(kind: Seen) -> tuple[object, ...]:
+    return (kind.shape, sorted(kind.behaviour), sorted(kind.known), sorted(map(sorted, kind.beside)))
+
+
 def _kinds(
     groups: Sequence[JobGroup], world_size: int, known: Mapping[Key, Axes]
 ) -> tuple[dict[Key, Seen], tuple[JobGroup, ...]]:
@@ -99,7 +107,9 @@ def _kinds(
     several = [g for g in groups if g.members and len(g.members) > 1]
     plain = [g for g in several if not g.is_default]
     used = plain or several
-    twins = Counter(tuple(sorted(g.members or ())) for g in used)
+    same: dict[tuple[int, ...], list[JobGroup]] = defaultdict(list)
+    for group in used:
+        same[tuple(sorted(group.members or ()))].append(group)
     seen: dict[Key, Seen] = {}
     odd = []
     for group in used:
@@ -108,8 +118,9 @@ def _kinds(
         if shape is None or not _on_grid(members[0], shape, world_size):
             odd.append(group)
             continue
-        behaviour = frozenset(group.behaviour - {"idle"})
-        seen[group.key] = Seen(shape, behaviour, known.get(group.key, frozenset()), twins[members] > 1)
+        behaviour = group.behaviour if group.behaviour == IDLE else group.behaviour - IDLE
+        beside = frozenset(g.behaviour for g in same[members] if g is not group)
+        seen[group.key] = Seen(shape, behaviour, known.get(group.key, frozenset()), beside)
     return seen, tuple(odd)
 
 
@@ -172,8 +183,10 @@ class _Solver:
             return False
         if self._allowed[kind]:
             return all(b.allows(("ep",)) for b in self._allowed[kind])
-        # Groups of every axis are there: a group without traffic and without a twin on the same ranks is one of theirs.
-        return kind.shared or count < len(order.axes) or dense[kind.shape] is None or "ep" in kind.known
+        if kind.behaviour == IDLE or "ep" in kind.known or dense[kind.shape] is None:
+            return "ep" in kind.known
+        # Where groups of every axis are there, one of unknown traffic with the ranks for itself is one of theirs.
+        return bool(kind.beside) or count < len(order.axes)
 
     def _options(
         self, axes: Mapping[str, Factor], dense: Mapping[Shape, Axes | None], expert: Mesh | None, order: Order | None
@@ -201,8 +214,14 @@ class _Solver:
         if UNNAMED in axes or not rules:
             return True
         # Traffic of two strategies in one group: together they exclude nothing that one of them admits.
-        allowed = [b.allows(axes, shared=kind.shared) for b in rules]
+        shared = any(self._shows(traffic, axes) for traffic in kind.beside)
+        allowed = [b.allows(axes, shared=shared) for b in rules]
         return all(allowed) or (any(allowed) and not self._jointly(rules))
+
+    def _shows(self, traffic: frozenset[str], axes: Axes) -> bool:
+        """Whether a group along these axes may have that traffic; True when none is known."""
+        known = self._tables.behaviours
+        return traffic != IDLE and all(known[b].allows(axes) for b in traffic if b in known)
 
     def _jointly(self, rules: Sequence[Behaviour]) -> bool:
         """Whether some single axis shows all of this traffic."""

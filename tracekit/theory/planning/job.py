@@ -23,6 +23,8 @@ STRATEGIES: dict[str, Callable[[Job], Iterator[Draft]]] = {
     "pp": pipeline.drafts,
     "dp": data.drafts,
 }
+MAX_SIMULATED = 100_000
+"""Stages times micro-batches up to which a schedule without a closed form is simulated."""
 NOT_MODELLED = (
     "norms of gradients, losses averaged over ranks, barriers and other housekeeping",
     "gradients of norms that sequence parallelism leaves to be summed over tensor ranks",
@@ -130,23 +132,24 @@ def _bubble_ns(job: Job, bubble: Bubble | None) -> float:
 
 
 def _bubble(job: Job) -> Bubble:
-    """Closed form for equal stages at the dense peak: forward, input and weight gradient from FLOPs."""
+    """For equal stages at the dense peak, times from FLOPs: by closed form, else (and not too large) simulated."""
     (m,) = job.training.need("micro_batches")
     name, p = stages.schedule(job), job.layout.pp
     if p == 1:
         return Bubble(name, 0.0, 1.0, "step", "exact", "one stage")
     (s,) = job.training.need("sequence")
     peak = _peak(job) if job.hardware else 1.0
-    layers = len(stages.layers(job)[0])
     whole = sum(stages.stage_forward_flops(job)) / p / peak
     linear = whole * _linear_share(job, s)
     again = whole if job.training.choice("recompute") == "full" else 0.0
     times = StageTimes(whole, again + 2 * whole - linear, linear)
-    if name in {"dualpipe", "dualpipe_v"}:
-        raise OutsideDomain("DualPipe's bubble needs the measured time of an overlapped pair: simulate it")
-    if layers and name in bubbles.V_SHAPED:
-        return bubbles.bubble(name, p, m, times, 2)
-    return bubbles.bubble(name, p, m, times, stages.virtual(job))
+    v = stages.virtual(job)
+    try:
+        return bubbles.bubble(name, p, m, times, 1 if name in bubbles.V_SHAPED else v)
+    except OutsideDomain:
+        if p * v * m > MAX_SIMULATED:
+            raise
+        return bubbles.simulated_bubble(name, p, m, times, v)
 
 
 def _linear_share(job: Job, sequence: int) -> float:

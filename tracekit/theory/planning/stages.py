@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tracekit.theory.bubbles import ONE_STAGE, V_SHAPED
+from tracekit.theory.bubbles import ONE_STAGE, V_SHAPED, schedule_name
 from tracekit.theory.checks import divides
 from tracekit.theory.errors import OutsideDomain
 from tracekit.theory.flops import head_forward_flops, layer_forward_flops
-from tracekit.theory.transformer import embedding_parameters, layer_parameters
+from tracekit.theory.transformer import layer_parameters
 
 if TYPE_CHECKING:
     from tracekit.theory.planning.rows import Job
@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 def schedule(job: Job) -> str:
     """The schedule's name; a single stage needs none."""
-    return "1f1b" if job.layout.pp == 1 and job.training.schedule is None else job.training.choice("schedule")
+    if job.layout.pp == 1 and job.training.schedule is None:
+        return "1F1B"
+    return schedule_name(job.training.choice("schedule"))
 
 
 def virtual(job: Job) -> int:
@@ -33,7 +35,7 @@ def virtual(job: Job) -> int:
 def chunks(job: Job) -> tuple[tuple[int, ...], ...]:
     """Stages held by each pipeline rank."""
     p, name = job.layout.pp, schedule(job)
-    if name == "dualpipe" and p > 1:
+    if name == "DualPipe" and p > 1:
         raise OutsideDomain("DualPipe holds every stage twice: not modelled by rank")
     if name in V_SHAPED:
         return tuple((r, 2 * p - 1 - r) for r in range(p))
@@ -84,14 +86,21 @@ def layer_local(job: Job, *, moe: bool) -> LocalParameters:
     p = layer_parameters(job.model, moe=moe)
     if lay.tp > 1 and job.model.mla is None:
         divides(lay.tp, job.model.need("kv_heads")[0], "K/V heads by tensor ranks")
+    if lay.tp > 1:
+        divides(lay.tp, job.model.need("heads")[0], "heads by tensor ranks")
+        if not moe:
+            divides(lay.tp, job.model.need("ffn")[0], "MLP width by tensor ranks")
     dense = divides(lay.tp, p.column_row, "weights by tensor ranks") + p.replicated
+    if moe and job.model.experts:
+        divides(lay.ep, job.model.experts.count, "experts by expert ranks")
+        divides(lay.etp, job.model.experts.ffn, "expert width by expert tensor ranks")
     return LocalParameters(dense, divides(lay.ep * lay.etp, p.expert, "experts by expert ranks"))
 
 
 def local_parameters(job: Job) -> tuple[LocalParameters, ...]:
     """Parameters of each pipeline rank: its layers, the embedding on the first, norm and head on the last."""
     (h,) = job.model.need("hidden")
-    table = divides(job.layout.tp, embedding_parameters(job.model), "embedding by tensor ranks")
+    table = divides(job.layout.tp, job.model.need("vocab")[0], "vocabulary by tensor ranks (give the padded size)") * h
     first, last = first_rank(job), last_rank(job)
     out = []
     for r, counts in enumerate(kinds(job)):
