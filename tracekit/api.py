@@ -75,18 +75,19 @@ def analyze(
     if isinstance(run, Run) and options:
         raise UsageError(f"{', '.join(options)}: give the options to open(), where this run was made")
     job = run if isinstance(run, Run) else open(run, **options)
-    folder = tempfile.mkdtemp(prefix="tracekit-") if detail else None
+    folder = tempfile.mkdtemp(prefix="tracekit-")
+    kept = False
     try:
-        how = Options(job.strict, job.rules, job.step_pattern, folder)
+        how = Options(job.strict, job.rules, job.step_pattern, folder, activities=detail)
         rules_of(how)  # a mistake in a rule file shows before any trace is read
         tables = execute(
             job.paths, how, workers=job.workers, rank_regex=job.rank_regex, rank_map=job.rank_map, progress=progress
         )
-    except BaseException:
-        if folder:
+        kept = detail
+    finally:
+        if not kept:
             shutil.rmtree(folder, ignore_errors=True)
-        raise
-    return Result(tables, _Folder(folder))
+    return Result(tables, _Folder(folder if kept else None))
 
 
 class _Folder:

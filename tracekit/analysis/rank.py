@@ -107,8 +107,14 @@ def _exposed(count: int, e: Exposed, untimed: bool) -> Row:
         "count": count,
         "total_ns": None if untimed else e.total, "hidden_ns": None if untimed else e.hidden,
         "exposed_ns": None if untimed else e.exposed, "exposed_alone_ns": None if untimed else e.alone,
-        "attributed_ns": None if untimed else e.attributed,
+        "attributed_ns": None if untimed else e.attributed, **_UNSPLIT,
     }  # fmt: skip
+
+
+_UNSPLIT = dict.fromkeys(
+    ("wait_ns", "transfer_ns", "attributed_wait_ns", "attributed_transfer_ns", "attributed_unsplit_ns")
+)
+"""Columns that need other ranks."""
 
 
 def _split(a: Account) -> Row:
@@ -126,7 +132,6 @@ def _total(rank: int | None, device: int, accounts: list[Account], on_device: di
     comm = a.overlapped + a.exposed_comm
     by_strategy: dict[str, Row] = {
         strategy: _exposed(on_device.get(strategy, 0), a.strategies[strategy], untimed)
-        | {"wait_ns": None, "transfer_ns": None}
         for strategy in sorted(set(a.strategies) | set(on_device))
     }
     return {

@@ -70,7 +70,7 @@ def main(args: list[str] | None = None) -> Any:
         e.show()
         sys.exit(e.exit_code)
     except TracekitError as e:
-        from tracekit.output.summary import clean
+        from tracekit.output.text import clean
 
         # A file's name must do nothing to the terminal; line breaks are ours.
         click.echo("tracekit: " + "\n".join(map(clean, str(e).split("\n"))), err=True)

@@ -98,7 +98,7 @@ def _at_site(labelled: LabelledRank, text: str) -> list[str]:
 def _lines(labelled: LabelledRank, number: int) -> list[str]:
     from tracekit.label import explain_call
     from tracekit.model import LinkConfidence
-    from tracekit.output.summary import clean, ms
+    from tracekit.output.text import clean, ms
 
     c = labelled.calls[number]
     origin = labelled.window_ns[0]

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from tracekit.analysis.consistency import minorities
 from tracekit.errors import TracekitError, UnusableInput, UsageError
+from tracekit.ingest.crossing import add_cross_rank
 from tracekit.ingest.discover import Found, discover
 from tracekit.ingest.identity import Decision, Part, resolve
 from tracekit.ingest.optables import read_op_tables
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from tracekit.analysis.crossrank.run import CallColumns
+
 Progress = Callable[[int, int, str], None]
 Row = dict[str, Any]
 
@@ -34,6 +37,7 @@ Row = dict[str, Any]
 class RunTables:
     """Rows of every small published table; `details` = (rank, arrow files, ns to add to their times).
 
+    `added`: what the cross-rank step adds to the calls of each of `details`, or why it cannot.
     `origin_ns` is the run's origin; `absolute` tells whether it is Unix time.
     """
 
@@ -42,6 +46,7 @@ class RunTables:
     world_size: int | None
     tables: dict[str, list[Row]] = field(default_factory=dict)
     details: list[tuple[int | None, dict[str, str], int]] = field(default_factory=list)
+    added: list[CallColumns | str] = field(default_factory=list)
     coverage: Row = field(default_factory=dict)
     sites: list[Row] = field(default_factory=list)
     devices: tuple[str, ...] = ()
@@ -154,15 +159,16 @@ def _collect(
     out.tables["ranks"] = [_rank_row(r, p) for r, p in sorted(zip(results, parts, strict=True), key=_rank_order)]
     for name in ("steps", "exposure", "breakdown", "totals"):
         out.tables[name] = [_placed(row, r, p, origin, absolute) for r, p in used for row in getattr(r.tables, name)]
+    out.tables["groups"] = _groups(used)
+    out.tables["health"] = _health(results, parts, found, failures)
+    out.tables["findings"] = _findings(used, decision, failures)
+    add_cross_rank(out, used)
     out.tables["by_strategy"] = [
         {"rank": t["rank"], "device": t["device"], "strategy": name} | row
         for t in out.tables["totals"]
         for name, row in t["by_strategy"].items()
     ]
-    out.tables["groups"] = _groups(used)
-    out.tables["health"] = _health(results, parts, found, failures)
-    out.tables["findings"] = _findings(used, decision, failures)
-    out.details = [(p.rank, r.detail, _delta(r, origin, absolute)) for r, p in used if r.detail]
+    out.details = [(p.rank, r.detail, _delta(r, origin, absolute)) for r, p in used if "activities" in r.detail]
     out.coverage = _coverage(used)
     out.sites = [s | {"rank": p.rank} for r, p in used for s in r.tables.sites]
     out.devices = tuple(sorted({str(d.get("name")) for r, _ in used for d in r.meta.devices[:1] if d.get("name")}))

@@ -18,13 +18,15 @@ if TYPE_CHECKING:
 class Options:
     """What a run was asked to do; picklable, so that workers get it whole.
 
-    detail: folder for the big tables of each trace (Arrow files), or None to drop them.
+    detail: folder for what each trace leaves on disk (Arrow files), or None for nothing, and so no cross-rank step.
+    activities: leave the table of device activities there, too.
     """
 
     strict: bool = False
     rules: tuple[str, ...] = ()
     step_pattern: str | None = None
     detail: str | None = None
+    activities: bool = True
 
 
 @dataclass(slots=True)
@@ -117,7 +119,7 @@ def _analyse(labelled: LabelledRank, name: str, options: Options) -> PartResult:
 
     origin = labelled.window_ns[0]
     tables = analyze_rank(labelled, origin_ns=origin)
-    detail = _spill(tables, name, options.detail) if options.detail else {}
+    detail = _spill(labelled, tables, name, options) if options.detail else {}
     tables.activities = tables.activities.slice(0, 0)
     tables.collectives = tables.collectives.slice(0, 0)
     return PartResult(
@@ -132,14 +134,20 @@ def _analyse(labelled: LabelledRank, name: str, options: Options) -> PartResult:
     )
 
 
-def _spill(tables: RankTables, name: str, folder: str) -> dict[str, str]:
-    """Write the big tables as Arrow files; the run rewrites them once rank and origin are known."""
+def _spill(labelled: LabelledRank, tables: RankTables, name: str, options: Options) -> dict[str, str]:
+    """Write what is too big to hand over as Arrow files: the run goes on with them once ranks and origin are known."""
     import pyarrow as pa
 
+    from tracekit.analysis.crossrank.busy import busy_table
+
     paths = {}
-    for table in ("activities", "collectives"):
-        path = str(Path(folder) / f"{table}-{name}.arrow")
-        data: Any = getattr(tables, table)
+    big: dict[str, Any] = {
+        "collectives": tables.collectives, "busy": busy_table(labelled, labelled.window_ns[0]),
+    }  # fmt: skip
+    if options.activities:
+        big["activities"] = tables.activities
+    for table, data in big.items():
+        path = str(Path(str(options.detail)) / f"{table}-{name}.arrow")
         with pa.OSFile(path, "wb") as sink, pa.ipc.new_file(sink, data.schema) as writer:
             writer.write_table(data)
         paths[table] = path

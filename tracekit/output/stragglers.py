@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
-from tracekit.output.summary import Grid, clean, ms
+from tracekit.output.text import Grid, clean, ms
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
