@@ -347,7 +347,8 @@ class Call:
     Times are int ns on the file's clock. `members`: global ranks of the group where known.
     `coalesced_into`: position of the call that owns the shared kernel of a coalesced group.
     `via`: the operators that belong to the call itself (functional, c10d or engine operator), outermost first.
-    `frames`: enclosing Python frames that some rule asks for, outermost first.
+    `frames`: enclosing Python frames that some rule asks for, outermost first. `place`: where in its step the call
+    stands (see `tracekit.label.place`).
     """
 
     op: str
@@ -378,6 +379,7 @@ class Call:
     scopes: tuple[str, ...] = ()
     via: tuple[str, ...] = ()
     frames: tuple[str, ...] = ()
+    place: str = "none"
     track: int = -1
     coalesced_into: int | None = None
     in_splits: str | None = None
@@ -400,7 +402,10 @@ class Marker:
 
 @dataclass(slots=True)
 class LabelledRank:
-    """Everything the analysis needs of one rank; `rank` is None while identity is unknown."""
+    """Everything the analysis needs of one rank; `rank` is None while identity is unknown.
+
+    frameworks: id → what told it; step_names: text of a step marker → phase it tells.
+    """
 
     meta: TraceMeta
     rank: int | None
@@ -410,7 +415,8 @@ class LabelledRank:
     event_counts: dict[str, int]
     health: list[HealthEntry]
     window_ns: tuple[int, int]
-    frameworks: tuple[str, ...] = ()
+    frameworks: dict[str, str] = field(default_factory=dict)
+    step_names: dict[str, str | None] = field(default_factory=dict)
 
 
 # ----------------------------------------------------------------------- published tables

@@ -78,8 +78,15 @@ def test_conditions_are_not_empty_words() -> None:
 def test_unequal_stages_stay_within_the_bounds(stages: list[tuple[int, int]], m: int) -> None:
     forward, backward = zip(*stages, strict=True)
     line = simulate(build("1F1B", len(stages), m), Times(forward, backward, 0))
-    low, high = bubbles.step_bounds_ns([f + b for f, b in stages], m)
+    low, high = bubbles.step_bounds_ns(forward, backward, m)
     assert low <= line.makespan_ns <= high
+
+
+def test_costs_alone_do_not_bound_a_step() -> None:
+    """Stages of cost 1, 2, 2, 1 that spend it on different passes: 6 + 2 is too little."""
+    forward, backward = [0, 0, 2, 0], [1, 2, 0, 1]
+    assert simulate(build("1F1B", 4, 2), Times(forward, backward, 0)).makespan_ns == 9
+    assert bubbles.step_bounds_ns(forward, backward, 2) == (7, 10)
 
 
 @pytest.mark.parametrize("r", [0.0, 0.1, 1.0, 3.0])

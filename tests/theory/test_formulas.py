@@ -176,7 +176,7 @@ NUMBERS: dict[str, tuple[Callable[[], float | tuple[float, ...]], float | tuple[
     ),
     "span idle": (lambda: bubbles.one_f_one_b_span_idle_ns(3, TIMES), (60, 30, 0)),
     "over step of over ideal": (lambda: bubbles.over_step_of(0.25), 0.2),
-    "unequal stages": (lambda: bubbles.step_bounds_ns([10, 30], 4), (130, 130)),
+    "unequal stages": (lambda: bubbles.step_bounds_ns([4, 12], [6, 18], 4), (130, 130)),
     "imbalance": (lambda: bubbles.imbalance_ns([10, 30], 4), 40),
     "first micro-batch": (lambda: bubbles.first_micro_batch_ns(4, StageTimes(10, 12, 8, 1)), 94),
     "activations, 1F1B": (lambda: bubbles.activations_in_flight("1F1B", 4, 8), 4),

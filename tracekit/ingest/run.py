@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -18,9 +18,11 @@ from tracekit.errors import TracekitError, UnusableInput, UsageError
 from tracekit.ingest.crossing import add_cross_rank
 from tracekit.ingest.discover import Found, discover
 from tracekit.ingest.identity import Decision, Part, resolve
+from tracekit.ingest.layout import layout_row
 from tracekit.ingest.optables import read_op_tables
 from tracekit.ingest.usermap import user_ranks
-from tracekit.ingest.worker import Failure, Options, PartResult, work
+from tracekit.ingest.worker import Failure, Options, PartResult, learns_more, rules_of, work
+from tracekit.label.learn import learn, merged
 from tracekit.model import on_unix_clock
 
 if TYPE_CHECKING:
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tracekit.analysis.crossrank.run import CallColumns
+    from tracekit.label.job import Job
+    from tracekit.label.layout import JobGroup, Solution
 
 Progress = Callable[[int, int, str], None]
 Row = dict[str, Any]
@@ -50,7 +54,11 @@ class RunTables:
     coverage: Row = field(default_factory=dict)
     sites: list[Row] = field(default_factory=list)
     devices: tuple[str, ...] = ()
-    frameworks: tuple[str, ...] = ()
+    frameworks: dict[str, str] = field(default_factory=dict)  # id → title
+    layout: Row = field(default_factory=lambda: {"declared": None, "inferred": None})
+    job: Job | None = None
+    solution: Solution | None = None
+    job_groups: tuple[JobGroup, ...] = ()
 
 
 def run(
@@ -78,8 +86,25 @@ def run(
     results.sort(key=lambda r: (r.meta.path, r.meta.part))
     parts = [_part(r) for r in results]
     decision = resolve(parts, user)
+    seen = [r.observed for r, p in zip(results, parts, strict=True) if p.used]
+    job, solution = learn(seen, options.declared, rules_of(options).layouts)
+    again = {r.meta.path for r, p in zip(results, parts, strict=True) if p.used and learns_more(r, job)}
+    if again:
+        more, _ = _work(found, replace(options, job=job), workers, progress, again)
+        fresh = {(r.meta.path, r.meta.part): r for r in more}
+        results = [fresh.get((r.meta.path, r.meta.part), r) for r in results]
     out = _collect(results, parts, decision, found, failures)
     stragglers.into(out.tables)
+    out.job_groups = merged(seen)
+    return _with_layout(out, options, job, solution)
+
+
+def _with_layout(out: RunTables, options: Options, job: Job, solution: Solution) -> RunTables:
+    """Add what was found about the layout; findings that concern the whole job come first of their severity."""
+    out.layout = layout_row(options.declared.layout, solution)
+    out.job, out.solution = job, solution
+    out.frameworks = {f.id: f.title for f in rules_of(options).frameworks if f.id in job.frameworks}
+    out.tables["findings"] = _in_order([*out.tables["findings"], *solution.findings])
     return out
 
 
@@ -91,39 +116,47 @@ def _part(r: PartResult) -> Part:
 
 
 def _work(
-    found: Found, options: Options, workers: int | None, progress: Progress | None
+    found: Found,
+    options: Options,
+    workers: int | None,
+    progress: Progress | None,
+    only: Collection[str] | None = None,
 ) -> tuple[list[PartResult], list[Failure]]:
+    """Analyse the files (or the paths in `only`); their numbers stay the same, so that spilled tables are replaced."""
     results: list[PartResult] = []
     failures: list[Failure] = []
-    for done, (path, got) in enumerate(_each(found, options, workers), 1):
+    numbers = [i for i, f in enumerate(found.files) if only is None or str(f) in only]
+    for done, (path, got) in enumerate(_each(found, numbers, options, workers), 1):
         if isinstance(got, Failure):
             failures.append(got)
         else:
             results += got
         if progress:
-            progress(done, len(found.files), str(path))
+            progress(done, len(numbers), str(path))
     return results, failures
 
 
-def _each(found: Found, options: Options, workers: int | None) -> Iterator[tuple[Path, list[PartResult] | Failure]]:
+def _each(
+    found: Found, numbers: list[int], options: Options, workers: int | None
+) -> Iterator[tuple[Path, list[PartResult] | Failure]]:
     """(file, outcome) in the order of the files; one process a file at a time, so memory is workers x one rank."""
-    count = min(workers or os.cpu_count() or 1, len(found.files))
+    count = min(workers or os.cpu_count() or 1, len(numbers))
     if count <= 1:
-        for number, path in enumerate(found.files):
-            yield path, work(number, str(path), options)
+        for number in numbers:
+            yield found.files[number], work(number, str(found.files[number]), options)
         return
     import multiprocessing
 
     # Largest first keeps the pool busy to the end; results are taken in file order all the same.
-    order = sorted(range(len(found.files)), key=lambda i: -found.files[i].stat().st_size)
+    order = sorted(numbers, key=lambda i: -found.files[i].stat().st_size)
     pool = ProcessPoolExecutor(
         count, mp_context=multiprocessing.get_context("forkserver"), initializer=_end_at_once_on_interrupt
     )
     try:
         with _no_main_module():
             jobs = {i: pool.submit(work, i, str(found.files[i]), options) for i in order}
-        for i, path in enumerate(found.files):
-            yield path, jobs.pop(i).result()
+        for i in numbers:
+            yield found.files[i], jobs.pop(i).result()
     except BrokenProcessPool as e:
         raise TracekitError(
             f"a worker process was killed ({count} at work); most often memory ran out: use fewer with --workers"
@@ -172,7 +205,6 @@ def _collect(
     out.coverage = _coverage(used)
     out.sites = [s | {"rank": p.rank} for r, p in used for s in r.tables.sites]
     out.devices = tuple(sorted({str(d.get("name")) for r, _ in used for d in r.meta.devices[:1] if d.get("name")}))
-    out.frameworks = tuple(sorted({f for r, _ in used for f in r.frameworks}))
     return out
 
 
@@ -244,8 +276,13 @@ def _findings(used: list[tuple[PartResult, Part]], decision: Decision, failures:
     rows += [{"severity": "warning", "code": "unusable-file", "rank": None, "message": f.message} for f in failures]
     rows += [f | {"rank": p.rank} for r, p in used for f in r.tables.findings]
     rows += minorities([(p.rank, r.tables.votes) for r, p in used])
+    return _in_order(rows)
+
+
+def _in_order(findings: Iterable[Row]) -> list[Row]:
     return sorted(
-        rows, key=lambda f: (_SEVERITY[f["severity"]], f["code"], f["rank"] is not None, f["rank"] or 0, f["message"])
+        findings,
+        key=lambda f: (_SEVERITY[f["severity"]], f["code"], f["rank"] is not None, f["rank"] or 0, f["message"]),
     )
 
 

@@ -16,6 +16,7 @@ from tracekit.label.matching import (
     Derived,
     Evidence,
     FactRule,
+    GroupEvidence,
     LabelRule,
     ScopeIndex,
     SizeTest,
@@ -27,7 +28,7 @@ from tracekit.model import Fired, Label
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from tracekit.label.matching import Expectation, GroupEvidence, When
+    from tracekit.label.matching import Expectation, When
     from tracekit.label.rules import Rules
     from tracekit.model import Call
 
@@ -91,16 +92,14 @@ def _settle(name: str, candidates: list[Candidate]) -> Verdict:
     """Settle a field by its name.
 
     What the user maps is final. For the axes, the group itself speaks before any scope of the same tier, and its
-    description before the layout; where these two differ, the description stands with little confidence.
+    description before the layout; where the layout contradicts it, the description stands with little confidence.
     """
     candidates = [c for c in candidates if c.final] or candidates
     if name == "axes":
         described = [c for c in candidates if c.depth < 0 and not c.layout]
-        claimed = {c.fired.value for c in candidates if c.layout and c.fired.tier == "A"}
+        doubt = any(c.layout and c.fired.tier == "A" and c.fired.confidence <= CONTRADICTED for c in candidates)
         if described:
-            candidates = [c for c in candidates if not c.layout]
-            if claimed and not claimed & {c.fired.value for c in described}:
-                candidates = [_weaker(c) if c in described else c for c in candidates]
+            candidates = [_weaker(c) if doubt and c in described else c for c in candidates if not c.layout]
         spoken = {c.fired.tier for c in candidates if c.depth < 0}
         candidates = [c for c in candidates if c.depth < 0 or c.fired.tier not in spoken]
     return decide(candidates, strict=name == "strategy")
@@ -189,6 +188,13 @@ class Engine:
             for name, value in rule.then.items():
                 fired = Fired(rule.id, name, value, tier, confidence, found.saw)
                 out[name].append(Candidate(fired, found.depth, rule.multi_duty))
+
+    def axes_of(self, description: str) -> str | None:
+        """Axes that a group's description alone tells."""
+        e = Evidence("", "", description, None, None, None, None, (), (False,) * len(self._sizes), GroupEvidence())
+        out: dict[str, list[Candidate]] = defaultdict(list)
+        self._fire([r for r in self._first if r.when.group_desc is not None], e, None, out)
+        return decide(out["axes"], strict=False).value
 
     def holds(self, expectation: Expectation, e: Evidence, phase: str | None) -> bool:
         """Does a call fulfil an expectation of a fact?"""

@@ -15,6 +15,7 @@ from tracekit.label.behaviour import TRAFFIC
 from tracekit.label.frameworks import FrameworkRule
 from tracekit.label.kernels import KernelRule
 from tracekit.label.layout.tables import TABLES as LAYOUT_TABLES
+from tracekit.label.layout.tables import LayoutTables, load_tables
 from tracekit.label.matching import FIELDS, TIERS, Expectation, FactRule, LabelRule, SizeTest, When
 from tracekit.label.place import PLACES
 from tracekit.label.schema import Field, Place, check, compiled
@@ -106,6 +107,12 @@ class Rules:
     frameworks: list[FrameworkRule] = field(default_factory=list)
     vocabulary: Vocabulary = field(default_factory=Vocabulary)
     files: list[str] = field(default_factory=list)
+    extra_files: tuple[Path, ...] = ()
+
+    @cached_property
+    def layouts(self) -> LayoutTables:
+        """Axis orders and creation orders."""
+        return load_tables(self.extra_files)
 
     @cached_property
     def frames(self) -> re.Pattern[str] | None:
@@ -265,7 +272,8 @@ def load_rules(extra_files: Iterable[str | Path] = (), step_pattern: str | None 
     base, extra = Rules(), Rules()
     for name, text in _built_in().items():
         _read(base, text, name)
-    for path in map(Path, extra_files):
+    paths = tuple(map(Path, extra_files))
+    for path in paths:
         _read(extra, _user_text(path), str(path))
     extra.steps = [replace(r, rank=USER_RANK) if r.rank == UNRANKED else r for r in extra.steps]
     for name in ("kernels", "steps", "labels", "facts", "frameworks"):
@@ -281,4 +289,5 @@ def load_rules(extra_files: Iterable[str | Path] = (), step_pattern: str | None 
     words.dtypes |= more.dtypes
     words.wrappers[:0] = more.wrappers
     base.files += extra.files
+    base.extra_files = paths
     return base

@@ -20,7 +20,8 @@ def document(run: RunTables) -> dict[str, Any]:
         "sources": [r["source"] for r in run.tables["ranks"]]
         + [r["source"] for r in run.tables["stragglers"] if r["scope"] == "job"],
         "ranks": run.tables["ranks"],
-        "layout": {"declared": None, "inferred": None},
+        "layout": run.layout,
+        "frameworks": list(run.frameworks),
         "totals": run.tables["totals"],
         "steps": run.tables["steps"],
         "breakdown": run.tables["breakdown"],

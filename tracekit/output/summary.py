@@ -91,7 +91,10 @@ def _header(run: RunTables) -> str:
     elif any(t["device"] == CPU_DEVICE for t in run.tables["totals"]):
         parts.append("CPU")
     if run.frameworks:
-        parts.append(clean(", ".join(run.frameworks)))
+        parts.append(clean(", ".join(run.frameworks.values())))
+    layout = run.layout["inferred"]
+    if layout is not None and layout["text"]:
+        parts.append(f"{clean(layout['text'])} (from {clean(layout['source'])})")
     return " · ".join(parts)
 
 

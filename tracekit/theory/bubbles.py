@@ -295,18 +295,21 @@ def over_step_of(over_ideal_ratio: float) -> float:
     return over_ideal_ratio / (1 + over_ideal_ratio)
 
 
-def step_bounds_ns(stage_ns: Sequence[float], micro_batches: int) -> tuple[float, float]:
-    """(lower, upper) bound of a 1F1B step with unequal stages c_i = F_i + B_i, in ns.
+def step_bounds_ns(
+    forward_ns: Sequence[float], backward_ns: Sequence[float], micro_batches: int
+) -> tuple[float, float]:
+    """(lower, upper) bound of a 1F1B step with unequal stages c_i = F_i + B_i, in ns, transfers aside.
 
-    max_j(Σ_{i<j} c_i + m·c_j) ≤ T ≤ Σ c_i + (m−1)·max c.
+    max_j(Σ_{i<j} c_i + m·c_j) ≤ T ≤ Σ c_i + (m−1)·(max F + max B). The often quoted (m−1)·max c is too low where the
+    longest forward and the longest backward are on different stages: F = 0, 0, 2, 0, B = 1, 2, 0, 1, m = 2 takes 9.
     """
-    positive(micro_batches=micro_batches, stages=len(stage_ns))
+    positive(micro_batches=micro_batches, stages=len(forward_ns))
     before, lower = 0.0, 0.0
-    for c in stage_ns:
-        not_negative(stage_ns=c)
-        lower = max(lower, before + micro_batches * c)
-        before += c
-    return lower, before + (micro_batches - 1) * max(stage_ns)
+    for forward, backward in zip(forward_ns, backward_ns, strict=True):
+        not_negative(forward_ns=forward, backward_ns=backward)
+        lower = max(lower, before + micro_batches * (forward + backward))
+        before += forward + backward
+    return lower, before + (micro_batches - 1) * (max(forward_ns) + max(backward_ns))
 
 
 def imbalance_ns(stage_ns: Sequence[float], micro_batches: int) -> float:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cache
+from hashlib import blake2b
 from typing import Any
-from zlib import crc32
 
 import numpy as np
 
@@ -236,7 +236,8 @@ def noisy(seed: int, low: float = 0.5, high: float = 1.5) -> Any:
     """Every operation takes its own random time, the same for every simulation of the seed."""
 
     def takes(op: Op, step: int, d: int) -> int:
-        share = crc32(f"{seed} {op} {step} {d}".encode()) / 2**32
+        key = f"{seed} {op} {step} {d}".encode()
+        share = int.from_bytes(blake2b(key, digest_size=4).digest()) / 2**32
         return int(even(op, step, d) * (low + (high - low) * share))
 
     return takes

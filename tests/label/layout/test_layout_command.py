@@ -41,9 +41,7 @@ def test_text_of_the_sample() -> None:
 def test_json_of_the_sample_with_a_map_and_a_run_file(tmp_path: Path) -> None:
     (tmp_path / "run.toml").write_text('[layout]\ntp = 2\ndp = 2\npp = 2\norder = "tp-dp-pp"\n', "utf-8")
     (tmp_path / "map.toml").write_text('[[group]]\ndesc = "EMBED*"\nstrategy = "embedding"\n', "utf-8")
-    doc = json.loads(
-        run(GPU, "--workers", 1, "--json", "--run-file", tmp_path / "run.toml", "--map", tmp_path / "map.toml")
-    )
+    doc = json.loads(run(GPU, "--workers", 1, "--json", "--run", tmp_path / "run.toml", "--map", tmp_path / "map.toml"))
     assert doc["world_size"] == 8
     assert doc["findings"] == []
     assert {g["rule"] for g in doc["groups"] if g["desc"] == "EMBEDDING_GROUP"} == {"layout.map"}

@@ -219,6 +219,38 @@ def test_uneven_ranks_of_a_described_axis() -> None:
     assert "not evenly spaced" in solution.findings[0]["message"]
 
 
+def test_rank_sets_along_no_declared_axis() -> None:
+    groups = [group("a", (0, 1, 2, 3)), group("b", (0, 1)), group("c", (0, 6))]
+    found = solved(groups, 8, declared=parse_layout("tp=2,dp=4")).findings
+    assert len(found) == 1
+    assert "(tp=2 dp=4)" in found[0]["message"]
+    assert "group 'a' on ranks 0-3" in found[0]["message"]
+    assert "'c'" not in found[0]["message"]  # first and last of four stages: no part of any mesh
+    assert solved(groups, 8, declared=parse_layout("tp=2,dp=4,ep=4,etp=1")).findings == ()
+
+
+def test_numbers_against_a_declared_layout() -> None:
+    world = tuple(range(8))
+    groups = [group(str(n), world, desc="undefined") for n in (1, 2, 3, 4, 69, 70)]
+    groups += [group(str(n), (0,), desc="undefined") for n in (5, 6, 21, 22, 37, 38, 53, 54)]
+    vllm = frozenset({"vllm"})
+    right = solved(groups, 8, frameworks=vllm, declared=parse_layout("tp=8"))
+    assert right.findings == ()
+    assert {n: right.claims[n, world][0].axes for n in ("3", "69")} == {"3": "tp", "69": "ep"}
+    assert ("1", world) not in right.claims  # all workers, whatever the axes
+    wrong = solved(groups, 8, frameworks=vllm, declared=parse_layout("dp=8"))
+    assert [f["message"] for f in wrong.findings] == ["dp=8 is declared, but the numbers of the groups fit tp=8"]
+
+
+def test_several_groups_on_the_same_ranks_are_not_all_surely_the_dense_axis() -> None:
+    groups = [group("a", (0, 1)), group("b", (0, 1), traffic="activation"), group("c", (0, 1), traffic="all_to_all")]
+    claims = solved(groups, 4, declared=parse_layout("tp=2,dp=2")).claims
+    assert [(claims[n, (0, 1)][0].tier, claims[n, (0, 1)][0].confidence) for n in "abc"] == [
+        ("C", 0.6), ("A", 0.95), ("C", 0.5),
+    ]  # fmt: skip
+    assert "its traffic contradicts" in claims["c", (0, 1)][0].saw
+
+
 # ------------------------------------------------------------------ maps
 
 

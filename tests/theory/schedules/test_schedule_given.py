@@ -20,6 +20,7 @@ from tracekit.theory.schedules import (
     Overlap,
     ScheduleError,
     Times,
+    Transfer,
     breakdown,
     build,
     canonical,
@@ -28,6 +29,7 @@ from tracekit.theory.schedules import (
     parse_step,
     replay,
     simulate,
+    transfers,
 )
 
 PAIR = "(0F1;1B0)OVERLAP_F_B"
@@ -122,6 +124,27 @@ def test_critical_path_by_hand() -> None:
         *(Link(1, i, 0) for i in (1, 2, 3)),
         Link(0, 3, 3),
     ]
+
+
+def test_transfers_by_hand() -> None:
+    timeline = simulate(build("1F1B", 2, 2), Times([10, 20], [10, 20], 0, p2p_ns=3))
+    first, second, third, fourth = transfers(timeline, 3)
+    assert first == Transfer(0, 1, Action(Kind.FORWARD, 0, 0), 10, 13, 13)
+    assert second == Transfer(0, 1, Action(Kind.FORWARD, 0, 1), 20, 23, 53)
+    assert third == Transfer(1, 0, Action(Kind.BACKWARD, 1, 0), 53, 56, 56)
+    assert fourth == Transfer(1, 0, Action(Kind.BACKWARD, 1, 1), 93, 96, 96)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_transfer_connects_neighbours_and_arrives_in_time(name: str) -> None:
+    schedule = build(name, 4, 8)
+    found = transfers(simulate(schedule, Times(7, 9, 5, 2)), 2)
+    assert len(found) == len(set(found)) == schedule.sends
+    for t in found:
+        before, after = schedule.neighbours[t.action.stage]
+        other = after if t.action.kind is Kind.FORWARD else before
+        assert (t.source, t.target) == (schedule.stage_rank[t.action.stage], schedule.stage_rank[other])
+        assert t.sent_ns + 2 == t.arrived_ns <= t.used_ns
 
 
 def test_order_against_its_own_stage_never_finishes() -> None:

@@ -65,7 +65,9 @@ def test_zb_h1_is_the_zero_bubble_schedule_of_torch_with_one_stage_a_rank() -> N
 @pytest.mark.torch
 @pytest.mark.parametrize("name", sorted({c[0] for c in TORCH}))
 def test_orders_are_those_of_the_installed_torch(name: str) -> None:
-    pytest.importorskip("torch", reason="torch is not installed")
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    if not torch.__version__.startswith("2.13."):
+        pytest.skip(f"the private names of orders were checked with torch 2.13, not {torch.__version__}")
     single, v_shaped = name in ("GPipe", "1F1B"), name in ("ZBVZeroBubble", "DualPipeV")
     compared = 0
     for p in range(1, 7):

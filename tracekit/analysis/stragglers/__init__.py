@@ -5,8 +5,8 @@ Method and names: "Understanding Stragglers in Large Model Training Using What-i
 
 from __future__ import annotations
 
-from tracekit.analysis.stragglers.optable import NotReplayableError, OpGrid, grid_of
+from tracekit.analysis.stragglers.optable import NotReplayableError, OpGrid, grid_of, rows_of
 from tracekit.analysis.stragglers.tables import StragglerTables, analyze_ops
 from tracekit.analysis.stragglers.whatif import WhatIf, what_if
 
-__all__ = ["NotReplayableError", "OpGrid", "StragglerTables", "WhatIf", "analyze_ops", "grid_of", "what_if"]
+__all__ = ["NotReplayableError", "OpGrid", "StragglerTables", "WhatIf", "analyze_ops", "grid_of", "rows_of", "what_if"]

@@ -7,16 +7,17 @@ and a replay is a few numpy operations a node. What does not fit the grid is lef
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tracekit.analysis.stragglers.optypes import COMPUTE, KNOWN
+from tracekit.model import OpRows
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from collections.abc import Iterable, Mapping
 
-    from tracekit.model import OpRows
+    from numpy.typing import NDArray
 
 _SPARSE = 8
 """A grid with more cells a row than this is refused: the workers have too little in common."""
@@ -181,3 +182,36 @@ def _same_order(grid: OpGrid) -> OpGrid:
     example = f"step {grid.steps[~good][0]}"
     dropped = [*grid.dropped, ("steps whose workers compute in another order than most", lost, example)]
     return OpGrid(grid.nodes, grid.steps[good], grid.ranks, grid.start[:, good], grid.dur[:, good], dropped)
+
+
+def rows_of(spans: Iterable[Mapping[str, Any]], source: str) -> OpRows:
+    """Operations found in traces → `OpRows`, numbered by their starts within (worker, step, type).
+
+    A span has rank, stage, dp_rank, step, op (a name of `optypes`), ts_ns, dur_ns, and where known chunk (of its stage)
+    and micro_batch. Starts of one step must be on one clock.
+    """
+    ordered = sorted(spans, key=lambda s: (s["dp_rank"], s["stage"], s["step"], s["op"], s["ts_ns"]))
+    stages = 1 + max((s["stage"] for s in ordered), default=-1)
+    names = sorted({s["op"] for s in ordered})
+    number: dict[Any, int] = {}
+    seq = []
+    for s in ordered:
+        key = (s["dp_rank"], s["stage"], s["step"], s["op"])
+        number[key] = number.get(key, -1) + 1
+        seq.append(number[key])
+    chunk = [_or_absent(s.get("chunk")) for s in ordered]
+
+    def column(name: str, type_: type[np.signedinteger[Any]] = np.int32) -> NDArray[Any]:
+        return np.array([s[name] for s in ordered], type_)
+
+    return OpRows(
+        source, names, column("dp_rank"), column("stage"), column("rank"), column("step", np.int64),
+        np.array([names.index(s["op"]) for s in ordered], np.int32), column("ts_ns", np.int64),
+        column("dur_ns", np.int64), np.array(seq, np.int32), np.array(chunk, np.int32),
+        np.array([_or_absent(s.get("micro_batch")) for s in ordered], np.int32),
+        np.array([-1 if c < 0 else c * stages + s["stage"] for c, s in zip(chunk, ordered, strict=True)], np.int32),
+    )  # fmt: skip
+
+
+def _or_absent(value: int | None) -> int:
+    return -1 if value is None else value

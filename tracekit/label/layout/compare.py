@@ -65,6 +65,35 @@ def compare(
     return replace(declared, confidence=0.6) if wrong else declared
 
 
+def against_ranks(declared: Layout, loose: Sequence[JobGroup]) -> dict[str, object] | None:
+    """Finding on groups along no axes of the declared layout, though their ranks are evenly spaced."""
+    odd = []
+    for group in loose:
+        parts = decompose(group.members or ())
+        if parts and len(parts) == 1 and declared.world_size % (parts[0][0] * parts[0][1]) == 0:
+            odd.append(group)
+    if not odd:
+        return None
+    shown = ", ".join(f"{g.title} on ranks {ranges(g.members or ())}" for g in odd[:MAX_NAMED])
+    more = f" and {len(odd) - MAX_NAMED} more" if len(odd) > MAX_NAMED else ""
+    hint = "" if declared.expert else "; if they belong to experts, declare ep"
+    message = f"along no axes of the declared layout ({declared.text()}) are {shown}{more}{hint}"
+    return finding("layout-contradiction", message)
+
+
+def against_numbers(declared: Layout, told: Sequence[Layout]) -> dict[str, object] | None:
+    """Finding when the groups' numbers tell other degrees than the declared ones."""
+    texts = dict.fromkeys(x.text() for x in told)
+    if not told or any(_used(x) == _used(declared) for x in told):
+        return None
+    message = f"{declared.text()} is declared, but the numbers of the groups fit {' or '.join(list(texts)[:MAX_NAMED])}"
+    return finding("layout-contradiction", message)
+
+
+def _used(layout: Layout) -> tuple[tuple[str, int], ...]:
+    return tuple((a, n) for a, n in layout.degrees if n > 1)
+
+
 def _mesh_of(layout: Layout, axes: Sequence[str]) -> Mesh | None:
     """The grid of the layout that has all these axes: the dense one, or the experts'."""
     for mesh in (layout.mesh, Mesh(layout.expert)):

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from tracekit.label.job import Claim
-from tracekit.label.layout.compare import compare, world_of
+from tracekit.label.layout.compare import against_numbers, against_ranks, compare, world_of
 from tracekit.label.layout.described import described, layout_from
 from tracekit.label.layout.kinds import JobGroup, Key, Layout, Solution
 from tracekit.label.layout.mesh import Mesh, decompose, ranges
@@ -63,13 +63,17 @@ def solve(
     work.missing += missing
     candidates = [x for x in (layout if layout and layout.complete else None, declared, layout) if x]
     best = candidates[0] if candidates else None
-    if declared is not None:
-        _from_mesh(listed, declared, "layout.declared", ("A", 0.95), tables, work)
     numbers = _from_numbers(listed, world, pg_count, frameworks, tables, work)
+    whole = {key for f in numbers for key, place in f.places.items() if place.axes is None}
+    axial = [g for g in listed if g.key not in whole]
+    if declared is not None:
+        loose = _from_mesh(axial, declared, "layout.declared", ("A", 0.95), tables, work)
+        torn_by = (against_ranks(declared, loose), against_numbers(declared, [f.layout for f in numbers]))
+        work.findings += [f for f in torn_by if f is not None]
     if best is None and numbers:
         best = numbers[0].layout if len({f.layout.text() for f in numbers}) == 1 else None
     if layout is not None and layout.complete and not found.findings:
-        _from_mesh(listed, layout, "layout.topology", ("B", 0.8), tables, work)
+        _from_mesh(axial, layout, "layout.topology", ("B", 0.8), tables, work)
     others: tuple[Layout, ...] = ()
     torn = layout is None and bool(found.parts) and bool(found.findings)  # descriptions that contradict each other
     if not torn and (best is None or not best.complete):
@@ -83,8 +87,8 @@ def solve(
 _ORDER = ("layout.map", "layout.declared", "layout.ordinal", "layout.template", "layout.topology")
 
 
-def _rank(claim: Claim) -> tuple[int, float]:
-    return (_ORDER.index(claim.rule), -claim.confidence)
+def _rank(claim: Claim) -> tuple[bool, float, int]:
+    return (claim.rule != "layout.map", -claim.confidence, _ORDER.index(claim.rule))
 
 
 def _merged(groups: Sequence[JobGroup]) -> list[JobGroup]:
@@ -134,18 +138,34 @@ def _better(best: Layout | None, solved: Layout | None, others: tuple[Layout, ..
 
 def _from_mesh(
     groups: Sequence[JobGroup], layout: Layout, rule: str, sure: tuple[str, float], tables: LayoutTables, work: _Work
-) -> None:
-    """Claims on groups without axes of their own: the axes along which the mesh has just these ranks."""
+) -> list[JobGroup]:
+    """Claims on groups without axes of their own: the axes along which the mesh has just these ranks.
+
+    Several groups on the same ranks may be of different duties (tp, etp and tp+cp): unless its traffic says that a
+    group is what the mesh calls it, the claim is then no stronger than one from rank sets. Returns the groups along
+    no axes.
+    """
+    loose = []
+    same = Counter(tuple(sorted(g.members)) for g in groups if g.members and not g.is_default)
     for group in groups:
         if group.axes or group.is_default or not group.members or len(group.members) < 2:
             continue
-        names = _fit(names_in(layout, group.members), group, tables)
-        if not names:
+        possible = names_in(layout, group.members)
+        if not possible:
+            loose.append(group)
             continue
+        fit, confirmed = _fit(possible, group, tables)
+        names = fit or possible
+        others_there = same[tuple(sorted(group.members))] - 1
         tier, confidence = sure if len(names) == 1 else ("C", 0.5)
         saw = f"ranks {ranges(group.members)} in the mesh {layout.text()} ({layout.source})"
+        if not fit:
+            tier, confidence, saw = "C", 0.5, f"{saw}, which its traffic contradicts"
+        elif others_there and not confirmed:
+            tier, confidence, saw = "C", min(confidence, 0.6), f"{saw}; {others_there} more on the same ranks"
         others = names if len(names) > 1 else ()
         work.claims[group.key].append(Claim("|".join(names), tier, confidence, rule, saw, alternatives=others))
+    return loose
 
 
 def names_in(layout: Layout, members: Sequence[int]) -> tuple[str, ...]:
@@ -168,11 +188,10 @@ def _inside(mesh: Mesh, axis: str, shape: Sequence[tuple[int, int]]) -> bool:
     return any(s <= stride and stride * size <= s * n for s, n in shape)
 
 
-def _fit(names: tuple[str, ...], group: JobGroup, tables: LayoutTables) -> tuple[str, ...]:
-    """Names that the traffic admits; all of them when it admits none (the traffic may be of two strategies)."""
+def _fit(names: tuple[str, ...], group: JobGroup, tables: LayoutTables) -> tuple[tuple[str, ...], bool]:
+    """Names that the traffic admits, and whether there is any that tells."""
     rules = [tables.behaviours[b] for b in group.behaviour if b in tables.behaviours]
-    left = tuple(n for n in names if all(r.allows(n.split("+")) for r in rules))
-    return left or names
+    return tuple(n for n in names if all(r.allows(n.split("+")) for r in rules)), bool(rules)
 
 
 # ------------------------------------------------------------------ claims from numbers

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
-from math import prod
+from math import isqrt, prod
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -127,15 +128,21 @@ def decompose(members: Sequence[int]) -> tuple[Factor, ...] | None:
     return tuple(out) if aligned and span(ranks[0], out) == tuple(ranks) else None
 
 
+@lru_cache(1024)
+def divisors(number: int) -> tuple[int, ...]:
+    """Divisors of a positive number, ascending."""
+    small = [d for d in range(1, isqrt(number) + 1) if number % d == 0]
+    return tuple(dict.fromkeys([*small, *(number // d for d in reversed(small))]))
+
+
 def factorisations(number: int, parts: int) -> Iterator[tuple[int, ...]]:
     """All ways to write `number` as an ordered product of `parts` factors."""
     if parts == 1:
         yield (number,)
         return
-    for divisor in range(1, number + 1):
-        if number % divisor == 0:
-            for rest in factorisations(number // divisor, parts - 1):
-                yield (divisor, *rest)
+    for divisor in divisors(number):
+        for rest in factorisations(number // divisor, parts - 1):
+            yield (divisor, *rest)
 
 
 def ranges(ranks: Sequence[int]) -> str:

@@ -8,11 +8,11 @@ are kept.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from itertools import product
+from itertools import product, takewhile
 from typing import TYPE_CHECKING
 
 from tracekit.label.layout.kinds import Key, Layout
-from tracekit.label.layout.mesh import Mesh, factorisations
+from tracekit.label.layout.mesh import Mesh, divisors, factorisations
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -20,8 +20,9 @@ if TYPE_CHECKING:
     from tracekit.label.layout.kinds import JobGroup
     from tracekit.label.layout.tables import Creation, Item, LayoutTables, Order
 
-MAX_TRIES = 300_000
+MAX_TRIES = 50_000
 """Degrees looked at before the search is given up (worlds of many small factors)."""
+MAX_DIGITS = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,22 +116,22 @@ def _block(item: Item, aliases: Mapping[str, str], grid: Grid, twins: bool) -> _
 
 def grids(order: Order, creation: Creation, world_size: int) -> Iterator[Grid]:
     """All degrees of a framework for so many ranks."""
+    for sizes in factorisations(world_size, len(order.axes)):
+        yield from _completed(tuple(zip(order.axes, sizes, strict=True)), order, creation, world_size)
+
+
+def _completed(dense: tuple[tuple[str, int], ...], order: Order, creation: Creation, world_size: int) -> Iterator[Grid]:
+    """Grids with these dense sizes: all sizes of the experts' axes and of those inside another one."""
     own = [a for a in order.expert if a not in order.axes]
     inner = [i for i in creation.items if i.inside]
-    for sizes in factorisations(world_size, len(order.axes)):
-        dense = tuple(zip(order.axes, sizes, strict=True))
-        shared = Mesh(tuple((a, n) for a, n in dense if a in order.expert)).world_size
-        expert_sizes = factorisations(world_size // shared, len(own)) if own else iter([()])
-        for chosen in expert_sizes:
-            mine = dict(zip(own, chosen, strict=True)) | dict(dense)
-            expert = tuple((a, mine[a]) for a in order.expert)
-            choices = [[(i.axes, d) for d in _divisors(dict(dense)[i.inside])] for i in inner]
-            for inside in product(*choices):
-                yield Grid(dense, expert, tuple(inside))
-
-
-def _divisors(number: int) -> list[int]:
-    return [d for d in range(1, number + 1) if number % d == 0]
+    shared = Mesh(tuple((a, n) for a, n in dense if a in order.expert)).world_size
+    expert_sizes = factorisations(world_size // shared, len(own)) if own else iter([()])
+    for chosen in expert_sizes:
+        mine = dict(zip(own, chosen, strict=True)) | dict(dense)
+        expert = tuple((a, mine[a]) for a in order.expert)
+        choices = [[(i.axes, d) for d in divisors(dict(dense)[i.inside])] for i in inner]
+        for inside in product(*choices):
+            yield Grid(dense, expert, tuple(inside))
 
 
 def decode(
@@ -144,31 +145,60 @@ def decode(
 
     pg_count: groups of the job as the file states them, the default one included. None: the search was too large.
     """
-    numbered = {int(g.name): g for g in groups if g.name and g.name.isdecimal() and g.members and g.name != "0"}
-    if not any(g.size and g.size > 1 for g in numbered.values()):
+    numbered = _numbered(groups)
+    if not any(len(g.members or ()) > 1 for g in numbered.values()):
         return ()
     orders = {o.id: o for o in tables.orders}
     fits: dict[tuple[object, ...], Fit] = {}
     tries = 0
     for creation in (c for c in tables.creations if c.framework in frameworks):
-        for grid in grids(orders[creation.order], creation, world_size):
+        order = orders[creation.order]
+        for sizes in factorisations(world_size, len(order.axes)):
+            dense = tuple(zip(order.axes, sizes, strict=True))
+            twins = _possible_twins(creation, order, dense, numbered)
             tries += 1
-            if tries > MAX_TRIES:
-                return None
-            for recipe in _variants(creation, orders[creation.order], grid):
-                if pg_count is not None and recipe.count != pg_count:
-                    continue
-                places = _places(recipe, numbered)
-                if places is not None:
-                    key = (grid.dense, grid.expert, tuple(sorted((str(k), p.axes) for k, p in places.items())))
-                    fits.setdefault(key, Fit(_layout(grid, creation, world_size, pg_count), places))
+            for grid in _completed(dense, order, creation, world_size) if twins else ():
+                tries += 1
+                if tries > MAX_TRIES:
+                    return None
+                for recipe in _variants(creation, order, grid, twins):
+                    places = _places(recipe, numbered) if pg_count in (None, recipe.count) else None
+                    if places is not None:
+                        key = (grid.dense, grid.expert, tuple(sorted((str(k), p.axes) for k, p in places.items())))
+                        fits.setdefault(key, Fit(_layout(grid, creation, world_size, pg_count), places))
     return tuple(fits.values())
 
 
-def _variants(creation: Creation, order: Order, grid: Grid) -> Iterator[Recipe]:
+def _numbered(groups: Sequence[JobGroup]) -> dict[int, JobGroup]:
+    """Groups by number, without the default one; empty when two of different ranks have the same."""
+    out: dict[int, JobGroup] = {}
+    for group in groups:
+        if group.name and group.name.isascii() and group.name.isdecimal() and len(group.name) < MAX_DIGITS:
+            if group.members is None or int(group.name) == 0:
+                continue
+            if out.setdefault(int(group.name), group).members != group.members:
+                return {}
+    return out
+
+
+def _possible_twins(
+    creation: Creation, order: Order, dense: tuple[tuple[str, int], ...], numbered: Mapping[int, JobGroup]
+) -> list[bool]:
+    """With or without CPU twins: whether the numbers of the first items, which depend on nothing else, can be right."""
+    first = takewhile(lambda i: i.grid == "dense" and not i.inside and not i.optional, creation.items)
+    start = replace(creation, items=tuple(first))
+    choices = (False, True) if any(item.twin == "maybe" for item in creation.items) else (False,)
+    recipes = {twins: Recipe(start, order, Grid(dense), twins=twins) for twins in choices}
+    return [
+        twins
+        for twins, recipe in recipes.items()
+        if all((p := recipe.place(n)) is None or p.members == g.members for n, g in numbered.items())
+    ]
+
+
+def _variants(creation: Creation, order: Order, grid: Grid, choices: Sequence[bool]) -> Iterator[Recipe]:
     optional = [i for i, item in enumerate(creation.items) if item.optional]
-    switch = any(item.twin == "maybe" for item in creation.items)
-    for twins in (False, True) if switch else (False,):
+    for twins in choices:
         for present in product((True, False), repeat=len(optional)):
             skipped = frozenset(i for i, there in zip(optional, present, strict=True) if not there)
             yield Recipe(creation, order, grid, twins=twins, skipped=skipped)

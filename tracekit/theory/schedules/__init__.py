@@ -17,6 +17,7 @@ from tracekit.theory.schedules.schedule import Schedule, from_order
 from tracekit.theory.schedules.simulate import replay, simulate
 from tracekit.theory.schedules.timeline import Bubble, IdleSplit, Timeline
 from tracekit.theory.schedules.times import Times
+from tracekit.theory.schedules.transfers import Transfer, transfers
 
 __all__ = [
     "NAMES",
@@ -33,6 +34,7 @@ __all__ = [
     "Step",
     "Timeline",
     "Times",
+    "Transfer",
     "breakdown",
     "build",
     "canonical",
@@ -42,4 +44,5 @@ __all__ = [
     "parts",
     "replay",
     "simulate",
+    "transfers",
 ]

@@ -28,9 +28,8 @@ def critical_path(timeline: Timeline, p2p_ns: int | Sequence[int] = 0) -> list[L
     followed. The first link is the one that only the start of its rank holds back.
     """
     schedule = timeline.schedule
-    needs, gives = schedule.wiring
+    needs, made = schedule.wiring.needs, schedule.wiring.makers()
     delay, m = delays(schedule, p2p_ns), schedule.micro_batches
-    made = {k: (r, i) for r, row in enumerate(gives) for i, keys in enumerate(row) for k in keys}
     end = timeline.window[1]
     rank = next(r for r, row in enumerate(timeline.end_ns) if row and row[-1] == end)
     index = len(timeline.end_ns[rank]) - 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -24,7 +24,7 @@ class Schedule:
     """
 
     name: str
-    orders: tuple[tuple[Step, ...], ...]
+    orders: tuple[tuple[Step, ...], ...] = field(repr=False)
     stage_rank: tuple[int, ...]
     lanes: tuple[tuple[int, ...], ...]
     model_stage: tuple[int, ...]

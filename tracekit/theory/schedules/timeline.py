@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
@@ -46,8 +46,8 @@ class Timeline:
     """A schedule with its times: `start_ns[rank][i]` and `end_ns[rank][i]` of entry i of that rank's order, ns."""
 
     schedule: Schedule
-    start_ns: tuple[tuple[int, ...], ...]
-    end_ns: tuple[tuple[int, ...], ...]
+    start_ns: tuple[tuple[int, ...], ...] = field(repr=False)
+    end_ns: tuple[tuple[int, ...], ...] = field(repr=False)
 
     @cached_property
     def window(self) -> tuple[int, int]:

@@ -23,6 +23,10 @@ class Wiring(NamedTuple):
     needs: Keys
     gives: Keys
 
+    def makers(self) -> dict[int, tuple[int, int]]:
+        """(rank, entry of its order) that gives each result."""
+        return {key: (rank, i) for rank, row in enumerate(self.gives) for i, keys in enumerate(row) for key in keys}
+
 
 def wire(orders: Sequence[Sequence[Step]], neighbours: Sequence[tuple[int, int]], m: int) -> Wiring:
     """The wiring of these orders; `neighbours[stage]` are the stages before and after it on its lane, or -1."""
