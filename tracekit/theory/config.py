@@ -88,7 +88,7 @@ def layout_of(value: str | dict[str, Any]) -> LayoutSpec:
     over dp_shard · cp), and `world` and `edp` are checked. UsageError names the mistake.
     """
     table = _parse_layout(value) if isinstance(value, str) else dict(value)
-    checked = {name: table.pop(name) for name in ("world", "edp") if name in table}
+    checked: dict[str, Any] = {name: table.pop(name) for name in ("world", "edp") if name in table}
     for name in ("sp", "external_dp"):
         if table.pop(name, 1) != 1:
             raise UsageError(f"[layout] {name}: theory knows no such axis; give the axes {', '.join(_AXES)}")
