@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tracekit.model import CommArgs, DeviceClass, HostCat
-from tracekit.parsers.comm import COMM_NAME, comm_args
+from tracekit.parsers.comm import COMM_NAME, CommReader
 from tracekit.parsers.convert import BAD, MAX_DUR_NS, Interner, as_int, ints, streams, times
 from tracekit.parsers.decode import Args, Batch, Event, LeanArgs, LeanDeviceArgs, TextEvent
 from tracekit.parsers.fixed import FixedRows, Heads
@@ -82,6 +82,7 @@ class Columns:
         self.device: dict[str, Column] = {f: [] for f in DEVICE_FIELDS}
         self.annotations: dict[str, Column] = {f: [] for f in NOTE_FIELDS}
         self.comm: list[CommArgs] = []
+        self._records = CommReader()
         self.thread_names: dict[tuple[str, str], set[str]] = {}
         self.labels: dict[str, set[str]] = {}
         self.window_end: int | None = None
@@ -127,6 +128,9 @@ class Columns:
         n = len(rows)
         if not n:
             return
+        if cat not in HOST_CATS and cat not in DEVICE_CATS:
+            self._fixed_notes(rows)
+            return
         if cat in HOST_CATS:
             out, more = self.host, {"cat": np.full(n, int(HOST_CATS[cat]), np.int8)}
             name, more["track"] = self._host_heads.codes(rows.head)
@@ -139,6 +143,16 @@ class Columns:
         more["comm"] = np.full(n, -1, np.int32)
         for field, column in more.items():
             out[field].append(column)
+
+    def _fixed_notes(self, rows: FixedRows) -> None:
+        name, _ = self._device_heads.codes(rows.head)
+        heads, back = np.unique(rows.head, return_inverse=True)
+        values = [self.heads[1].values[h] for h in heads.tolist()]
+        place = self.places.codes([(None, pid) for _, pid, _ in values], len(values))[back.reshape(-1)]
+        stream = streams([tid for *_, tid in values])[back.reshape(-1)]
+        columns = {"ts": rows.ts, "dur": rows.dur, "name": name, "place": place, "stream": stream, "ext": rows.ext}
+        for field, column in columns.items():
+            self.annotations[field].append(column)
 
     def _fixed_places(self, rows: FixedRows) -> NDArray[np.int32]:
         out = np.empty(len(rows), np.int32)
@@ -248,7 +262,7 @@ class Columns:
         return np.where(ext == -1, ints([getattr(a, "old_ext", -1) for a in args]), ext)
 
     def _comm_row(self, a: Args) -> int:
-        self.comm.append(comm_args(a))
+        self.comm.append(self._records.read(a))
         return len(self.comm) - 1
 
     def _place(self, out: dict[str, Column], events: list[Any], args: list[Any]) -> None:

@@ -26,11 +26,18 @@ if TYPE_CHECKING:
 REACH = 512
 """Bytes behind the start of a row's times that may be looked at."""
 _ARGS = (b',\n    "args": {\n      "External id": ', b'\n    ,\n    "args": {\n      "External id": ')
+_END = b"\n    }\n "
 _BETWEEN = (b',      "%s": ', b',\n      "%s": ')
+# Constants of the arithmetic on eight bytes at a time.
 _ASCII_ZEROS = np.uint64(0x3030303030303030)
 _TO_TOP = np.uint64(0x7676767676767676)
 _TOPS = np.uint64(0x8080808080808080)
 _ONES = np.uint64(0x0101010101010101)
+_ONE, _THREE, _SEVEN, _TOP_BYTE, _ALL = (np.uint64(n) for n in (1, 3, 7, 56, 64))
+_JOINS = tuple(
+    (np.uint64(ten << bits | 1), np.uint64(bits), np.uint64(mask))
+    for ten, bits, mask in ((10, 8, 0x00FF00FF00FF00FF), (100, 16, 0x0000FFFF0000FFFF), (10**4, 32, 0xFFFFFFFF))
+)
 _POWERS: Ints = 10 ** np.arange(9, dtype=np.int64)
 _LAST_INT, _LAST_WITH_FRACTION = int(MAX_US), int(EXACT_BELOW_US)
 
@@ -120,8 +127,11 @@ class _Cursor:
         out: Ints = whole * 1000 + np.where(dot, part.astype(np.int64), 0)
         return out
 
-    def ends(self) -> None:
-        """The number is over, and with it the line or the member."""
+    def ends(self, *, all_of_it: bool = False) -> None:
+        """The number is over, and with it the member, or (all_of_it) the arguments."""
+        if all_of_it:
+            self.ok &= self._blocks(self.at, 1)[:, 0] == _u(int.from_bytes(_END, "little"))
+            return
         last = np.frombuffer(self.data, np.uint8)[self.at]
         self.ok &= (last == ord(",")) | (last == ord("\n"))
 
@@ -151,20 +161,23 @@ def _digits(word: Words) -> tuple[Ints, Ints]:
     """Value and number of the digits (0 to 8) that each word starts with."""
     x = word ^ _ASCII_ZEROS
     other = ((x + _TO_TOP) | x) & _TOPS  # the top bit of each byte that is no digit; right up to the first of them
-    lowest = other & (~other + _u(1))
-    count = (((lowest >> _u(7)) - _u(1)) & _ONES) * _ONES >> _u(56)
+    below = (other & -other) >> _SEVEN
+    below -= _ONE
+    below &= _ONES
+    count = below * _ONES >> _TOP_BYTE
     # Digits to the top of the word, zeros below; then neighbours are joined in pairs, fours and eights.
-    x = x << (_u(64) - (count << _u(3)))
-    x = (x * _u(10 << 8 | 1)) >> _u(8) & _u(0x00FF00FF00FF00FF)
-    x = (x * _u(100 << 16 | 1)) >> _u(16) & _u(0x0000FFFF0000FFFF)
-    x = (x * _u(10000 << 32 | 1)) >> _u(32)
-    return x.astype(np.int64), count.astype(np.int64)
+    x <<= _ALL - (count << _THREE)
+    for factor, shift, mask in _JOINS:
+        x *= factor
+        x >>= shift
+        x &= mask
+    return x.view(np.int64), count.view(np.int64)
 
 
 def read(
     kind: str, data: bytes, begin: Ints, at: Ints, dur_text: bytes, heads: Heads, longest: int
 ) -> tuple[FixedRows, Mask]:
-    """Rows of a kind ("op", "call" or "kernel"), and which of those asked for they are.
+    """Rows of a kind ("op", "call", "kernel" or "note"), and which of those asked for they are.
 
     begin: start of each name (behind its quote); at: end of the line before that of the time, which ends name, pid
     and tid; longest: rows that last longer (ns) are left out. Needs `REACH` bytes behind each `at`.
@@ -185,7 +198,7 @@ def read(
         cursor.number(b', "context": ')
         stream = cursor.number(*(b % b"stream" for b in _BETWEEN))
         corr = cursor.number(b', "correlation": ')
-    cursor.ends()
+    cursor.ends(all_of_it=kind == "note")
     good = np.flatnonzero(cursor.ok)
     head = heads.texts.codes(data, begin[good], at[good])
     if len(good) and head.min() < 0:

@@ -33,16 +33,21 @@ if TYPE_CHECKING:
     Mask = NDArray[np.bool_]
 
 _OPEN, _CLOSE = b"\n  {\n", b"\n  }"
-_LEAN: tuple[tuple[str, type, str], ...] = (
+_LEAN: tuple[tuple[str, type | None, str], ...] = (
     ("cpu_op", LeanHost, "op"),
     ("cuda_runtime", LeanHost, "call"),
     ("cuda_driver", LeanHost, "call"),
     ("kernel", LeanDevice, "kernel"),
+    ("user_annotation", None, "op"),
+    ("gpu_user_annotation", None, "note"),
 )
-"""Category, what its rows are decoded as, and how they are read in place."""
+"""Category, what its rows are decoded as (None: as any event), and how they are read in place."""
 _FLOWS = ("ac2g", "fwdbwd")
-_FULL_NAMES = (b"reco", b"c10d", b"_c10", b"gloo", b"symm", b"nccl")
+_FULL_NAMES = (b"reco", b"c10d", b"_c10", b"gloo", b"symm")
 """First bytes of names whose rows need every argument (superset of `comm.COMM_NAME`)."""
+_FULL_KERNELS = (b"nccl",)
+"""First bytes of names of kernels that mostly carry arguments of communication."""
+_OF_DEVICE = frozenset({"kernel", "note"})
 _MIN_EVENTS = 16
 _MIN_FIXED = 16
 """Fewer rows than this are not worth the numpy calls that read them in place."""
@@ -179,18 +184,15 @@ def _sorted(c: _Chunk, frames: Frames | None, heads: tuple[Heads, Heads] | None)
     for category, kind, way in _LEAN:
         key = c.layout.key(category)
         rows = np.flatnonzero((one == _word(key)) & (two == _word(key, 8)) & timed)
-        rows = _plain(words, rows, c.at, key) if len(rows) else rows
-        if not len(rows):
-            continue
-        left[rows] = False
+        rows = _plain(words, rows, c.at, key, _FULL_KERNELS if way == "kernel" else _FULL_NAMES) if len(rows) else rows
         if heads is not None and len(rows) >= _MIN_FIXED:
-            fixed, others = _in_place(c, rows, len(key), way, heads[way == "kernel"])
+            left[rows] = False
+            fixed, rows = _in_place(c, rows, len(key), way, heads[way in _OF_DEVICE])
             batch.append(("X", category, fixed))
-            if len(others) < _MIN_FIXED:
-                left[others] = True
-                continue
-            rows = others
-        batch.append(("X", category, _lean(c.cut(rows), kind, len(rows))))
+            left[rows] = True
+        if kind is not None and len(rows) >= _MIN_FIXED:
+            left[rows] = False
+            batch.append(("X", category, _lean(c.cut(rows), kind, len(rows))))
     rest = np.flatnonzero(left)
     if len(rest):
         groups = decode(c.cut(rest))
@@ -209,17 +211,16 @@ def _lean(piece: bytes, kind: type, count: int) -> list[Any]:
     return events
 
 
-def _plain(words: Words, rows: Rows, at: Rows, key: bytes) -> Rows:
-    """Rows that go on with the key to its end and whose name is none of communication."""
+def _plain(words: Words, rows: Rows, at: Rows, key: bytes, prefixes: tuple[bytes, ...]) -> Rows:
+    """Rows that go on with the key (16 bytes of it are known) to its end and whose name has none of the prefixes."""
     names = at[rows] + len(key)
     start = words[names] & _mask(4)
     full = np.zeros(len(rows), np.bool_)
-    for prefix in _FULL_NAMES:
+    for prefix in prefixes:
         full |= start == _word(prefix)
-    exact = words[names - 8] == _word(key, len(key) - 8)
-    if len(key) > 24:
-        exact &= words[names - 16] == _word(key, len(key) - 16)
-    plain: Rows = rows[exact & ~full]
+    for back in range(8, len(key) - 8, 8):
+        full |= words[names - back] != _word(key, len(key) - back)
+    plain: Rows = rows[~full]
     return plain
 
 
