@@ -33,6 +33,7 @@ _ASCII_ZEROS = np.uint64(0x3030303030303030)
 _TO_TOP = np.uint64(0x7676767676767676)
 _TOPS = np.uint64(0x8080808080808080)
 _ONES = np.uint64(0x0101010101010101)
+_BYTE, _ZERO = np.uint64(0xFF), np.uint64(ord("0"))
 _ONE, _THREE, _SEVEN, _TOP_BYTE, _ALL = (np.uint64(n) for n in (1, 3, 7, 56, 64))
 _JOINS = tuple(
     (np.uint64(ten << bits | 1), np.uint64(bits), np.uint64(mask))
@@ -110,7 +111,9 @@ class _Cursor:
             if 2 * np.count_nonzero(same & self.ok) >= np.count_nonzero(self.ok):
                 break
         value, digits = _integers(blocks[:, lead], blocks[:, lead + 1])
-        self.ok &= same & (digits > 0)
+        # JSON has no number that goes on behind a leading zero.
+        zero = (blocks[:, lead] & _BYTE) == _ZERO
+        self.ok &= same & np.where(zero, digits == 1, digits > 0)
         self.at = self.at + (len(text) + digits)
         return value
 
