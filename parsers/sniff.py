@@ -28,13 +28,20 @@ class Format:
 
 _RECORD = "record with torch.profiler and export_chrome_trace, or analyse the Kineto file of the same run"
 KINETO = Format("kineto", "Kineto Chrome trace (torch.profiler)", readable=True, advice="")
+OP_TABLE = Format(
+    "op-table",
+    "operation table of a whole job (StragglerAnalysis)",
+    advice="it holds labelled operations, no events: `tracekit analyze` tells its stragglers",
+)
 UNKNOWN = Format("unknown", "unknown content", advice=f"expected a Kineto JSON trace; {_RECORD}")
 EMPTY = Format("empty", "empty file", advice="the recording did not finish; record again")
 _NSYS = Format("nsys-rep", "Nsight Systems report", advice=f"its format is closed; {_RECORD}")
 
+_PARQUET = Format("parquet", "Parquet table", advice="tracekit writes Parquet, it reads traces")
+
 _MAGIC: tuple[tuple[bytes, Format], ...] = (
     (b"SQLite format 3\x00", Format("sqlite", "SQLite database (an Nsight Systems or rocprof export)", advice=_RECORD)),
-    (b"PAR1", Format("parquet", "Parquet table", advice="tracekit writes Parquet, it reads traces")),
+    (b"PAR1", _PARQUET),
     (b"PK\x03\x04", Format("zip", "zip archive", advice="unpack it and pass the trace files")),
     (b"\x28\xb5\x2f\xfd", Format("zstd", "zstd-compressed file", advice="decompress it (zstd -d) and pass the result")),
     (b"\xfd7zXZ\x00", Format("xz", "xz-compressed file", advice="decompress it (xz -d) and pass the result")),
@@ -75,6 +82,7 @@ _NCCL_PROFILER = Format(
 _FLIGHT = "it says which calls were issued, not how long they took; pass the Kineto trace of the same run"
 
 _TEXT: tuple[tuple[Callable[[str], bool], Format], ...] = (
+    (_matches(r'"cat"\s*:\s*"(?:forward|backward)-(?:compute|send|recv)".{0,400}"model_chunk"'), OP_TABLE),
     (
         _has('"rocprofiler-sdk-tool"'),
         Format("rocprof", "rocprofiler-sdk JSON", advice=f"a different layout than Chrome JSON; {_RECORD}"),
@@ -176,11 +184,18 @@ def identify(path: Path) -> Format:
     finally:
         source.close()
     if source.compression is None:
-        return found
+        return _of_parquet(path) if found.name == "parquet" else found
     title = found.title
     if found is EMPTY:
         title = "gzip file without content" + (f" ({source.damage})" if source.damage else "")
     return Format(found.name, title, found.readable, found.advice, source.compression)
+
+
+def _of_parquet(path: Path) -> Format:
+    """A Parquet file shows its columns only at its end."""
+    from tracekit.parsers.straggler_table import is_op_table
+
+    return OP_TABLE if is_op_table(path) else _PARQUET
 
 
 def _of_bytes(head: bytes) -> Format:

@@ -33,6 +33,9 @@ class Run:
     rank_regex: str | None = None
     rank_map: str | None = None
     workers: int | None = None
+    layout: str | None = None
+    group_map: str | None = None
+    config: str | None = None
 
 
 def _paths(paths: Paths) -> tuple[str, ...]:
@@ -51,12 +54,23 @@ def open(  # noqa: A001 - `tracekit.open` is the documented name
     rank_regex: str | None = None,
     rank_map: str | Path | None = None,
     workers: int | None = None,
+    layout: str | None = None,
+    group_map: str | Path | None = None,
+    config: str | Path | None = None,
 ) -> Run:
-    """Name the traces of one job: files, folders (recursive) or glob patterns."""
+    """Name the traces of one job: files, folders (recursive) or glob patterns.
+
+    layout: degrees of the job, "tp=2,dp=4,order=tp-dp"; group_map: TOML file that says what groups are for; config: the
+    run.toml of the job. What `layout` says goes before what `config` says.
+    """
     return Run(
-        _paths(paths), strict, tuple(str(r) for r in rules), step_pattern, rank_regex,
-        None if rank_map is None else str(rank_map), workers,
+        _paths(paths), strict, tuple(str(r) for r in rules), step_pattern, rank_regex, _text(rank_map), workers,
+        layout, _text(group_map), _text(config),
     )  # fmt: skip
+
+
+def _text(path: str | Path | None) -> str | None:
+    return None if path is None else str(path)
 
 
 def analyze(
@@ -70,23 +84,27 @@ def analyze(
     Raises UnusableInput, UsageError, RuleError (see `tracekit.errors`).
     """
     from tracekit.ingest.run import run as execute
-    from tracekit.ingest.worker import Options, rules_of
+    from tracekit.ingest.worker import Options, declared, rules_of
 
     if isinstance(run, Run) and options:
         raise UsageError(f"{', '.join(options)}: give the options to open(), where this run was made")
     job = run if isinstance(run, Run) else open(run, **options)
-    folder = tempfile.mkdtemp(prefix="tracekit-") if detail else None
+    folder = tempfile.mkdtemp(prefix="tracekit-")
+    kept = False
     try:
-        how = Options(job.strict, job.rules, job.step_pattern, folder)
+        how = Options(
+            job.strict, job.rules, job.step_pattern, folder, activities=detail,
+            declared=declared(job.layout, job.group_map, job.config),
+        )  # fmt: skip
         rules_of(how)  # a mistake in a rule file shows before any trace is read
         tables = execute(
             job.paths, how, workers=job.workers, rank_regex=job.rank_regex, rank_map=job.rank_map, progress=progress
         )
-    except BaseException:
-        if folder:
+        kept = detail
+    finally:
+        if not kept:
             shutil.rmtree(folder, ignore_errors=True)
-        raise
-    return Result(tables, _Folder(folder))
+    return Result(tables, _Folder(folder if kept else None))
 
 
 class _Folder:

@@ -241,6 +241,33 @@ class RankTrace:
     window_ns: tuple[int, int]
 
 
+@dataclass(slots=True)
+class OpRows:
+    """Operations of a whole job, already labelled by whoever wrote them (StragglerAnalysis op table); n rows.
+
+    dp_rank, stage, rank, seq, chunk, micro_batch, global_chunk: int32 (-1 = absent; `rank` is global); step: int64;
+    op: int32 index into `ops`; start, dur: int64 ns, start on a clock that all workers share within a step.
+    """
+
+    path: str
+    ops: list[str]
+    dp_rank: NDArray[np.int32]
+    stage: NDArray[np.int32]
+    rank: NDArray[np.int32]
+    step: NDArray[np.int64]
+    op: NDArray[np.int32]
+    start: NDArray[np.int64]
+    dur: NDArray[np.int64]
+    seq: NDArray[np.int32]
+    chunk: NDArray[np.int32]
+    micro_batch: NDArray[np.int32]
+    global_chunk: NDArray[np.int32]
+    health: list[HealthEntry] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+
 # -------------------------------------------------------------------------- labelled rank
 
 
@@ -320,7 +347,8 @@ class Call:
     Times are int ns on the file's clock. `members`: global ranks of the group where known.
     `coalesced_into`: position of the call that owns the shared kernel of a coalesced group.
     `via`: the operators that belong to the call itself (functional, c10d or engine operator), outermost first.
-    `frames`: enclosing Python frames that some rule asks for, outermost first.
+    `frames`: enclosing Python frames that some rule asks for, outermost first. `place`: where in its step the call
+    stands (see `tracekit.label.place`).
     """
 
     op: str
@@ -351,6 +379,7 @@ class Call:
     scopes: tuple[str, ...] = ()
     via: tuple[str, ...] = ()
     frames: tuple[str, ...] = ()
+    place: str = "none"
     track: int = -1
     coalesced_into: int | None = None
     in_splits: str | None = None
@@ -373,7 +402,10 @@ class Marker:
 
 @dataclass(slots=True)
 class LabelledRank:
-    """Everything the analysis needs of one rank; `rank` is None while identity is unknown."""
+    """Everything the analysis needs of one rank; `rank` is None while identity is unknown.
+
+    frameworks: id → what told it; step_names: text of a step marker → phase it tells.
+    """
 
     meta: TraceMeta
     rank: int | None
@@ -383,7 +415,8 @@ class LabelledRank:
     event_counts: dict[str, int]
     health: list[HealthEntry]
     window_ns: tuple[int, int]
-    frameworks: tuple[str, ...] = ()
+    frameworks: dict[str, str] = field(default_factory=dict)
+    step_names: dict[str, str | None] = field(default_factory=dict)
 
 
 # ----------------------------------------------------------------------- published tables
@@ -441,6 +474,11 @@ _EXPOSED = (
         "attributed_ns", I64, "ns", "share of exposed time; sums exactly to the exposed total", null=True,
         formula="each exposed instant divided equally among the strategies active in it",
     ),
+    _c("wait_ns", I64, "ns", "of total_ns, waiting for other ranks; null where nothing could be split", null=True),
+    _c("transfer_ns", I64, "ns", "of total_ns, moving data; total - wait - transfer could not be split", null=True),
+    _c("attributed_wait_ns", I64, "ns", "of attributed_ns, waiting; the three parts add up to it", null=True),
+    _c("attributed_transfer_ns", I64, "ns", "of attributed_ns, moving data", null=True),
+    _c("attributed_unsplit_ns", I64, "ns", "of attributed_ns, what could not be split", null=True),
 )  # fmt: skip
 
 TABLES: dict[str, Table] = {
@@ -506,6 +544,21 @@ TABLES: dict[str, Table] = {
                 _c("tier", "dict", "", "A decisive … D weak; null when nothing fired", null=True),
                 _c("rule", "dict", "", "id of the deciding rule", null=True),
                 _c("alternatives", "dict", "", "other candidates, 'strategy:confidence' joined by ' '", null=True),
+                _c("coalesced_into", "int32", "", "id of the call that owns a coalesced group's kernel", null=True),
+                _c("peers", "int32", "ranks", "other ranks an all-to-all receives from, where splits tell", null=True),
+                _c("match_id", I64, "", "row of `matches`: the same call on all ranks", null=True),
+                _c("match", "dict", "", "how it was matched, or why not (docs/cross-rank.md)", null=True),
+                _c("arrival_ns", I64, "ns", "start on the aligned clock, from the run's origin", null=True,
+                   formula="ts_ns + offset + drift (see `clocks`)"),
+                _c("wait_ns", I64, "ns", "part of dur_ns spent waiting for later ranks", null=True,
+                   formula="dur_ns - transfer_ns"),
+                _c("transfer_ns", I64, "ns", "part of dur_ns with all ranks there", null=True,
+                   formula="shortest duration among the ranks; p2p: end - later of both starts"),
+                _c("wait_reason", "dict", "", "why wait_ns is null", null=True),
+                _c("algbw_gbps", "float64", "GB/s", "payload over transfer time", null=True,
+                   formula="payload_bytes / transfer_ns (largest payload among the ranks)"),
+                _c("busbw_gbps", "float64", "GB/s", "algbw × the operation's factor", null=True,
+                   formula="all_reduce 2(n-1)/n; all_gather, reduce_scatter, all_to_all (n-1)/n; others 1"),
             ),
             per_rank=True,
         ),
@@ -586,6 +639,147 @@ TABLES: dict[str, Table] = {
                 _c("fused_ns", I64, "ns", "time in the class fused"),
                 _c("idle_ns", I64, "ns", "time with nothing"),
                 _c("collectives", I64, "calls", "collective calls"),
+                _c("reason", "dict", "", "why a number is null", null=True),
+            ),
+        ),
+        Table(
+            "matches",
+            "one row a communication call matched over ranks",
+            (
+                _c("match_id", I64, "", "number of the match, in order of call"),
+                _c("op", "dict", "", "operation; send_recv = one message"),
+                _c("kind", "dict", "", "collective | p2p"),
+                _c("group_id", "dict", "", "group identity; null when no file names the group", null=True),
+                _c("group_name", "dict", "", "process group name", null=True),
+                _c("src_rank", "int32", "", "sender of a message", null=True),
+                _c("dst_rank", "int32", "", "receiver of a message", null=True),
+                _STEP,
+                _c("strategy", "dict", "", "parallel strategy (of the lowest rank)"),
+                _c("purpose", "dict", "", "what the communication is for", null=True),
+                _c("phase", "dict", "", "phase of the step", null=True),
+                _c("scope", "dict", "", "nearest enclosing scope on the lowest rank", null=True),
+                _c("ranks_present", "int32", "ranks", "ranks whose files show the call"),
+                _c("ranks_expected", "int32", "ranks", "ranks that took part", null=True),
+                _c("how", "dict", "", "comms-id | seq | order | order-in-step | assumed-group"),
+                _c("confidence", "float64", "ratio", "0–1, by the way it was matched"),
+                _c("ts_ns", I64, "ns", "first arrival on the common clock", null=True),
+                _c("first_rank", "int32", "", "first to arrive; null without a common clock", null=True),
+                _c("last_rank", "int32", "", "last to arrive; null when the clocks cannot tell", null=True),
+                _c("last_by", "dict", "", "clock | duration: what the last rank is known by", null=True),
+                _c("skew_ns", I64, "ns", "last minus first arrival; null without a common clock", null=True),
+                _c("clock_error_ns", I64, "ns", "error of a difference of arrivals", null=True),
+                _c("shortest_ns", I64, "ns", "shortest duration among the ranks", null=True),
+                _c("longest_ns", I64, "ns", "longest duration among the ranks", null=True),
+                _c("wait_ns", I64, "ns", "waiting, summed over ranks", null=True),
+                _c("transfer_ns", I64, "ns", "transfer: shortest duration; p2p: from the later start", null=True),
+                _c("payload_bytes", I64, "bytes", "largest payload among the ranks", null=True),
+                _c("algbw_gbps", "float64", "GB/s", "payload over transfer", null=True,
+                   formula="payload_bytes / transfer_ns"),
+                _c("busbw_gbps", "float64", "GB/s", "algbw × the operation's factor", null=True),
+                _c("verdict", "dict", "", "transfer-bound | mixed | skew-bound | inconclusive"),
+                _c("reason", "dict", "", "why it could not be split", null=True),
+            ),
+        ),
+        Table(
+            "waiting",
+            "waiting of each strategy and call site, over all ranks",
+            (
+                _c("strategy", "dict", "", "parallel strategy"),
+                _c("op", "dict", "", "operation of the call site; null in the row of the whole strategy", null=True),
+                _c("group", "dict", "", "group name, else its ranks", null=True),
+                _c("scope", "dict", "", "nearest enclosing scope", null=True),
+                _c("calls", I64, "calls", "calls of all ranks"),
+                _c("matched", I64, "calls", "of them matched with other ranks"),
+                _c("split", I64, "calls", "of them split into waiting and transfer"),
+                _c("dur_ns", I64, "ns", "durations of all timed calls, summed"),
+                _c("split_ns", I64, "ns", "durations of the split calls, summed"),
+                _c("wait_ns", I64, "ns", "waiting of the split calls, summed", null=True),
+                _c("transfer_ns", I64, "ns", "transfer of the split calls, summed", null=True),
+                _c("wait_ratio", "float64", "ratio", "share of waiting", null=True, formula="wait_ns / split_ns"),
+                _c("skew_ns", I64, "ns", "median over calls of last minus first arrival", null=True),
+                _c("late_rank", "int32", "", "rank that came last in at least half of the calls", null=True),
+                _c("late_ratio", "float64", "ratio", "share of decided calls in which it came last", null=True),
+                _c("verdict", "dict", "", "transfer-bound (≤ 25 % waits) | mixed | skew-bound (≥ 50 %) | inconclusive"),
+                _c("reason", "dict", "", "why inconclusive", null=True),
+            ),
+        ),
+        Table(
+            "clocks",
+            "clock of each recording against the reference of its job",
+            (
+                _RANK,
+                _c("host", "string", "", "host name", null=True),
+                _c("method", "dict", "", "reference | same-host | collective-ends | message-order | not-connected | "
+                   "infeasible"),
+                _c("offset_ns", I64, "ns", "to add to the rank's times; null without a common clock", null=True),
+                _c("error_ns", I64, "ns", "robust spread of the ends about it, added along chains", null=True),
+                _c("drift_ppm", "float64", "ppm", "linear drift; 0 unless the data show one", null=True),
+                _c("calls", I64, "calls", "common calls it was measured from"),
+                _c("reference_rank", "int32", "", "rank whose clock it is aligned to", null=True),
+            ),
+        ),
+        Table(
+            "imbalance",
+            "uneven load of ranks",
+            (
+                _c("kind", "dict", "", "compute (per step) | payload (bytes moved in uneven operations)"),
+                _STEP,
+                _c("strategy", "dict", "", "strategy whose group is compared; null = all ranks", null=True),
+                _c("group_id", "dict", "", "group compared; null = all ranks", null=True),
+                _c("op", "dict", "", "operation of a payload row", null=True),
+                _c("unit", "dict", "", "ns | bytes: unit of mean and max"),
+                _c("ranks", "int32", "ranks", "ranks compared"),
+                _c("mean", "float64", "", "mean load"),
+                _c("max", I64, "", "largest load"),
+                _c("max_rank", "int32", "", "rank with the largest load"),
+                _c("min_rank", "int32", "", "rank with the smallest load"),
+                _c("ratio", "float64", "ratio", "largest over mean; 1 = balanced", formula="max / mean"),
+                _c("cost_ns", I64, "ns", "time the imbalance costs", null=True,
+                   formula="compute: max - mean; payload: Σ over calls of transfer · (1 - mean/max)"),
+                _c("calls", I64, "calls", "calls of a payload row", null=True),
+                _c("whole", "bool", "", "false when a file may cut the step"),
+            ),
+        ),
+        Table(
+            "stragglers",
+            "what-if by replay of an operation table: slowdown by stragglers and who brings it about (OSDI'25)",
+            (
+                _c("source", "string", "", "operation table"),
+                _c("scope", "dict", "",
+                   "job | top_workers (3 % by slowdown) | last_stage | op_type | stage | dp_rank | worker | step |"
+                   " worker_step"),
+                _c("rank", "int32", "", "global rank of the worker", null=True),
+                _c("stage", "int32", "", "pipeline stage", null=True),
+                _c("dp_rank", "int32", "", "data-parallel rank", null=True),
+                _c("op", "dict", "", "operation type; both ends of a pipeline transfer are one", null=True),
+                _c("step", I64, "", "step number", null=True),
+                _c("workers", "int32", "", "workers in the scope", null=True),
+                _c("steps", "int32", "", "steps replayed", null=True),
+                _c("slowdown", "float64", "×",
+                   "job, step: replayed over ideal; others: ideal but for the scope, over ideal;"
+                   " worker: the smaller of its stage's and its DP rank's",
+                   null=True, formula="S = T / T_ideal; S_x = T(only x as measured) / T_ideal"),
+                _c("waste_ratio", "float64", "ratio", "share of the time that stragglers cost", null=True,
+                   formula="max(0, 1 - 1/S)"),
+                _c("recovered_ratio", "float64", "ratio",
+                   "share of the loss that making the scope ideal recovers (M_W, M_S); may leave 0–1", null=True,
+                   formula="(T - T(x ideal)) / (T - T_ideal)"),
+                _c("added_ratio", "float64", "ratio", "share of the loss that the scope alone brings about", null=True,
+                   formula="(T(only x as measured) - T_ideal) / (T - T_ideal)"),
+                _c("straggling_steps_ratio", "float64", "ratio", "share of steps with a slowdown of 1.1 or more",
+                   null=True),
+                _c("step_ns", I64, "ns", "measured step (mean)", null=True),
+                _c("replayed_ns", I64, "ns", "replayed step without launch delays (mean)", null=True, formula="T"),
+                _c("ideal_ns", I64, "ns", "replayed step with ideal durations (mean)", null=True, formula="T_ideal"),
+                _c("replay_error_ratio", "float64", "ratio", "error of the replay; above 0.05 nothing is said",
+                   null=True, formula="|replayed_ns - step_ns| / step_ns"),
+                _c("total_ns", I64, "ns",
+                   "sum of measured durations (job, worker: of operations with a group)", null=True),
+                _c("wait_ns", I64, "ns", "of it waiting for the last of the group to start", null=True,
+                   formula="dur - clip(end - latest start, 0, dur)"),
+                _c("wait_ratio", "float64", "ratio", "share of waiting", null=True, formula="wait_ns / total_ns"),
+                _c("forward_backward_correlation", "float64", "",
+                   "correlation of a micro-batch's forward and backward time; near 1 when lengths differ", null=True),
                 _c("reason", "dict", "", "why a number is null", null=True),
             ),
         ),

@@ -58,14 +58,18 @@ class Micro:
 
     def call(self, op: str, *, scopes: tuple[str, ...] = (), frames: tuple[str, ...] = (), n: int = 1 << 20,
              operator: str | None = None, kernel: str | None = None, thread: str = "main", stream: int = 20,
-             **args: Any) -> Micro:  # fmt: skip
-        """One recorded NCCL call: scopes > frames > operator > record > launch → kernel. args: `CommArgs` fields."""
+             shape: list[int] | None = None, **args: Any) -> Micro:  # fmt: skip
+        """One recorded NCCL call: scopes > frames > operator > record > launch → kernel. args: `CommArgs` fields.
+
+        shape: of the operator's tensors, where a test asks for their dimensions.
+        """
         t, b = self.at, self.b
         for i, scope in enumerate(scopes):
             b.op(t + i, 900 - 2 * i, scope, thread=thread)
         for i, frame in enumerate(frames):
             b.span("python", t + 50 + i, 800 - 2 * i, frame, thread=thread)
-        b.op(t + 100, 40, operator or OPERATORS[squash(op)], ext=self.corr, thread=thread)
+        shapes = None if shape is None else {"dims": [shape, shape]}
+        b.op(t + 100, 40, operator or OPERATORS[squash(op)], ext=self.corr, thread=thread, args=shapes)
         b.op(t + 102, 36, "record_param_comms", ext=self.corr + 1, args=record(op, n, **args), thread=thread)
         b.call(t + 110, 5, corr=self.corr, ext=self.corr + 1, thread=thread)
         b.kernel(t + 150, 20, kernel or kernel_of(op), corr=self.corr, ext=self.corr + 1, stream=stream)

@@ -8,8 +8,8 @@ import pytest
 from label_builder import TraceBuilder, collective
 
 from tracekit.label import explain_call, label_rank, load_rules
-from tracekit.label.engine import Candidate, decide
-from tracekit.model import Fired, Label
+from tracekit.label.engine import Candidate, _ndim, decide
+from tracekit.model import Call, Fired, Label
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -89,7 +89,7 @@ def test_the_axes_of_an_undecided_group_are_kept_with_what_it_may_serve():
         (("FSDP::pre_backward (l1)", "FSDP::all_gather (l0)"), "_allgather_base", "zero3", "param_gather", "backward"),
         (("FSDP::root_post_backward_callback", "FSDP::post_backward_reduce (l0)"), "_reduce_scatter_base", "zero3",
          "grad_reduce", "backward"),
-        (("FSDP::post_backward_reduce (l0)",), "allreduce", "hsdp", "grad_reduce", "backward"),
+        (("FSDP::post_backward_reduce (l0)",), "allreduce", "dp", "grad_reduce", "backward"),
         (("FullyShardedDataParallel._pre_forward",), "_allgather_base", "zero3", "param_gather", "forward"),
         ((ACCUMULATE, "FullyShardedDataParallel._post_backward_hook"),
          "_reduce_scatter_base", "zero3", "grad_reduce", "backward"),
@@ -102,7 +102,7 @@ def test_the_axes_of_an_undecided_group_are_kept_with_what_it_may_serve():
         (("_GatherFromSequenceParallelRegion",), "_allgather_base", "sp", "activation", "forward"),
         (("_ReduceFromModelParallelRegion",), "allreduce", "tp", "activation", "forward"),
         (("FusedDispatch",), "all_to_allv", "ep", "token_dispatch", "forward"),
-        (("DistributedDataParallel.forward",), "broadcast", "unknown", None, None),
+        (("DistributedDataParallel.forward",), "allreduce", "unknown", None, None),
         (("_AllToAll",), "all_to_allv", "unknown", None, None),
         (("## forward ##", "dispatch(F)"), "all_to_allv", "unknown", None, None),
     ],
@@ -208,7 +208,9 @@ def test_explain_names_winners_losers_and_what_they_saw():
 
 
 def test_explain_says_that_nothing_fired():
-    b = collective(TraceBuilder(), 0, 5, "ncclDevKernel_Generic(int)", pg_desc="default_pg")
+    b = collective(
+        TraceBuilder(), 0, 5, "ncclDevKernel_Generic(int)", "c10d::gather_", op="gather", pg_desc="default_pg"
+    )
     [call] = label_rank(b.build(), RULES).calls
     assert explain_call(call)[0].startswith("no rule fired")
 
@@ -243,3 +245,8 @@ def test_a_user_rule_decides_what_the_built_in_ones_cannot(tmp_path: Path):
     )
     label = labelled(pg_desc="default_pg", rules=load_rules([path]))
     assert (label.strategy, label.rule, label.confidence) == ("cp", "mine", 0.99)
+
+
+@pytest.mark.parametrize(("dims", "want"), [([96, 64], "2"), ([[96, 64]], "2"), ([[8], [4, 4]], "1"), ([], None), (None, None)])  # fmt: skip
+def test_dimensions_of_the_first_input(dims, want):
+    assert _ndim(Call("all_to_all", "alltoall", dims=dims)) == want

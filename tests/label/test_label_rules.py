@@ -97,7 +97,7 @@ def test_a_rule_with_a_known_id_replaces_the_built_in_one(tmp_path: Path):
         (["execute_context_1(sq3_sk9_sqsq9_sqsk27)_generation_0(sq0_sk0_sqsq0_sqsk0)"],
          [0], "vllm.prefill", ["prefill"]),
         (["step[EXTEND bs=1 toks=128]", "step[DECODE bs=4]", "step[VERIFY bs=2]"],
-         [0, 1, 2], None, ["prefill", "decode", None]),
+         [0, 1, 2], None, ["prefill", "decode", "verify"]),
         (["[Executor] _forward_step 12: 3 ctx reqs, 4 gen reqs"], [12], "trtllm", [None]),
         (["train_step 31"], [31], "torchtitan", [None]),
         (["iteration 5"], [5], "iteration", [None]),

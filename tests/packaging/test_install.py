@@ -48,6 +48,7 @@ def check(python: Path, tmp_path: Path) -> None:
     done = run(command, "analyze", SAMPLE, "--json", "--workers", "1", cwd=tmp_path)
     assert '"schema_version"' in done.stdout
     assert "kernel" in run(command, "rules", "list", cwd=tmp_path).stdout
+    assert "llama3-70b" in run(command, "theory", "--list", cwd=tmp_path).stdout
     probe = "import tracekit.parsers, tracekit.rules; from importlib.util import find_spec as f"
     probe += "; print(f('parsers'), f('rules'))"
     assert run(python, "-c", probe, cwd=tmp_path).stdout.split() == ["None", "None"]

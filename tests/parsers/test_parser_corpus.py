@@ -22,7 +22,7 @@ NAMES = {
     "rocprofiler-sdk JSON": {"rocprof"},
     "xplane protobuf": {"xplane"},
     "tar.gz": {"tar"},
-    "parquet": {"parquet"},
+    "parquet": {"op-table"},
     "text log": {"nccl-log"},
     "jsonl": {"nccl-profiler", "nccl-inspector"},
     "csv": {"msprof", "csv"},

@@ -67,7 +67,8 @@ def call_table(labelled: LabelledRank, steps: Sequence[int | None], origin: int)
         "scopes": [joined[c.scopes] for c in calls],
         "step": steps,
         "alternatives": [texts[id(c.label)] for c in calls],
-    }
+        "peers": [_peers(c, labelled.rank) for c in calls],
+    } | dict.fromkeys(OF_MATCHING, [None] * n)
     for name in _OF_CALL:
         columns[name] = list(map(attrgetter(name), calls))
     for name in _OF_LABEL:
@@ -75,10 +76,27 @@ def call_table(labelled: LabelledRank, steps: Sequence[int | None], origin: int)
     return build("collectives", columns)
 
 
+def _peers(call: Call, rank: int | None) -> int | None:
+    """From how many other ranks an all-to-all receives anything; None = not recorded, or from all alike."""
+    text, members = call.out_splits, call.members
+    if call.op != "all_to_all" or not text or members is None or rank not in members:
+        return None
+    parts = text.strip("[] ").split(",")
+    if len(parts) != len(members) or not all(p.strip().isdigit() for p in parts):
+        return None  # the writer cuts long lists
+    own = members.index(rank)
+    return sum(int(p) > 0 for i, p in enumerate(parts) if i != own)
+
+
+OF_MATCHING = (
+    "match_id", "match", "arrival_ns", "wait_ns", "transfer_ns", "wait_reason", "algbw_gbps", "busbw_gbps",
+)  # fmt: skip
+"""Columns that only the cross-rank step can fill."""
 _LINKS = {c: c.name.lower() for c in LinkConfidence}
 _OF_CALL = (
     "device", "ordinal", "op", "op_raw", "group_name", "group_desc", "group_size", "seq", "comms_id", "src_rank",
     "dst_rank", "in_nelems", "out_nelems", "dtype", "payload_bytes", "stream", "n_activities", "kernel", "family",
+    "coalesced_into",
 )  # fmt: skip
 _OF_LABEL = ("strategy", "axes", "purpose", "phase", "variant", "confidence", "tier", "rule")
 

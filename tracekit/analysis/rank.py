@@ -9,6 +9,8 @@ import numpy as np
 import pyarrow as pa
 
 from tracekit.analysis.accounting import Account, Exposed, RowKey, account
+from tracekit.analysis.consistency import Votes, votes
+from tracekit.analysis.coverage import conflicts, coverage, unlabelled_sites
 from tracekit.analysis.detail import activity_table, call_table, group_key
 from tracekit.analysis.findings import rank_findings
 from tracekit.analysis.membership import Membership
@@ -39,6 +41,8 @@ class RankTables:
     findings: list[Row] = field(default_factory=list)
     coverage: Row = field(default_factory=dict)
     sites: list[Row] = field(default_factory=list)
+    unlabelled: list[Row] = field(default_factory=list)
+    votes: Votes = field(default_factory=dict)
 
 
 def analyze_rank(labelled: LabelledRank, *, origin_ns: int) -> RankTables:
@@ -64,9 +68,12 @@ def analyze_rank(labelled: LabelledRank, *, origin_ns: int) -> RankTables:
     out.activities = activity_table(labelled, step_of_row, origin_ns)
     out.collectives = call_table(labelled, calls.step, origin_ns)
     out.groups = _groups(labelled)
-    out.coverage = _coverage(labelled)
+    out.coverage = coverage(labelled)
     out.sites = call_sites(labelled)
-    out.findings = rank_findings(labelled, out.totals, out.steps, step_of_row, renumbered)
+    out.unlabelled = unlabelled_sites(labelled)
+    out.votes = votes(labelled, calls.step, {s["step"] for s in out.steps if s["complete"]})
+    out.findings += conflicts(labelled)
+    out.findings += rank_findings(labelled, out.totals, out.steps, step_of_row, renumbered)
     return out
 
 
@@ -100,8 +107,14 @@ def _exposed(count: int, e: Exposed, untimed: bool) -> Row:
         "count": count,
         "total_ns": None if untimed else e.total, "hidden_ns": None if untimed else e.hidden,
         "exposed_ns": None if untimed else e.exposed, "exposed_alone_ns": None if untimed else e.alone,
-        "attributed_ns": None if untimed else e.attributed,
+        "attributed_ns": None if untimed else e.attributed, **_UNSPLIT,
     }  # fmt: skip
+
+
+_UNSPLIT = dict.fromkeys(
+    ("wait_ns", "transfer_ns", "attributed_wait_ns", "attributed_transfer_ns", "attributed_unsplit_ns")
+)
+"""Columns that need other ranks."""
 
 
 def _split(a: Account) -> Row:
@@ -119,7 +132,6 @@ def _total(rank: int | None, device: int, accounts: list[Account], on_device: di
     comm = a.overlapped + a.exposed_comm
     by_strategy: dict[str, Row] = {
         strategy: _exposed(on_device.get(strategy, 0), a.strategies[strategy], untimed)
-        | {"wait_ns": None, "transfer_ns": None}
         for strategy in sorted(set(a.strategies) | set(on_device))
     }
     return {
@@ -147,18 +159,3 @@ def _groups(labelled: LabelledRank) -> list[Row]:
         {"members": members, "group_id": group_key(members, None, None), "group_name": name, "group_desc": desc}
         for (members, name), desc in known.items()
     ]
-
-
-def _coverage(labelled: LabelledRank) -> Row:
-    """Communication time with a strategy, by tier (sums of durations of activities; for the report)."""
-    acts = labelled.activities
-    own = acts.call >= 0
-    per_call = np.bincount(acts.call[own], weights=acts.dur[own], minlength=len(labelled.calls))
-    tiers: dict[str, int] = {}
-    total = labelled_ns = 0
-    for call, ns in zip(labelled.calls, per_call.tolist(), strict=True):
-        total += int(ns)
-        if call.label.strategy not in {"unknown", "conflict"}:
-            labelled_ns += int(ns)
-            tiers[call.label.tier or "?"] = tiers.get(call.label.tier or "?", 0) + int(ns)
-    return {"comm_ns": total, "labelled_ns": labelled_ns, "tiers": tiers}

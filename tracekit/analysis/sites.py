@@ -17,10 +17,14 @@ if TYPE_CHECKING:
 KEEP = 20
 
 
+def place(call: Call, markers: set[str]) -> str:
+    """Where a call was issued: its innermost scope; a step marker is no place, it would split one site by step."""
+    return next((s for s in reversed(call.scopes) if s not in markers), call.kernel or "")
+
+
 def _site(call: Call, markers: set[str]) -> tuple[str, str, str, str, str]:
-    """A step marker is no place: it would split one call site by step."""
-    where = next((s for s in reversed(call.scopes) if s not in markers), call.kernel or "")
-    return (call.label.strategy, call.op, call.group_desc or call.group_name or "", str(call.group_size or ""), where)
+    group = call.group_desc or call.group_name or ""
+    return (call.label.strategy, call.op, group, str(call.group_size or ""), place(call, markers))
 
 
 def call_sites(labelled: LabelledRank) -> list[dict[str, Any]]:

@@ -83,7 +83,8 @@ def encoded(codes: NDArray[np.int32], names: Sequence[str], missing: NDArray[np.
     return pa.DictionaryArray.from_arrays(from_numpy(full, pa.int32(), missing), words)
 
 
-def _strings(values: Sequence[str | None]) -> pa.Array[Any]:
+def from_words(values: Sequence[str | None]) -> pa.Array[Any]:
+    """Dictionary array from Python strings."""
     number: dict[str, int] = {}
     codes = [None if v is None else number.setdefault(v, len(number)) for v in values]
     return pa.DictionaryArray.from_arrays(from_list(codes, pa.int32()), from_text(list(number)))
@@ -98,7 +99,7 @@ def build(table: str, columns: Mapping[str, Sequence[Any] | pa.Array[Any]]) -> p
         if isinstance(values, pa.Array):
             arrays.append(values)
         elif column.type == "dict":
-            arrays.append(_strings(values))
+            arrays.append(from_words(values))
         else:
             arrays.append(from_list(values, schema.field(column.name).type))
     return pa.Table.from_arrays(arrays, schema=schema)

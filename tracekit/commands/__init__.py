@@ -17,8 +17,10 @@ COMMANDS = {
     "analyze": "Which strategy's communication nothing hid, per rank and step.",
     "doctor": "What is in these files, and how healthy they are.",
     "explain": "Why a communication call has the label it has.",
+    "layout": "The mesh of the job: degrees, order, groups, and what is missing.",
     "rules": "List and show the matching rules.",
     "schema": "The published tables, column by column.",
+    "theory": "What a layout should cost: collectives, bubble, FLOPs; no trace needed.",
 }
 
 EXIT_CODES = """\b
@@ -68,7 +70,7 @@ def main(args: list[str] | None = None) -> Any:
         e.show()
         sys.exit(e.exit_code)
     except TracekitError as e:
-        from tracekit.output.summary import clean
+        from tracekit.output.text import clean
 
         # A file's name must do nothing to the terminal; line breaks are ours.
         click.echo("tracekit: " + "\n".join(map(clean, str(e).split("\n"))), err=True)

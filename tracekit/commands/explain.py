@@ -10,7 +10,7 @@ from tracekit.commands import options
 from tracekit.errors import UsageError
 
 if TYPE_CHECKING:
-    from tracekit.model import LabelledRank
+    from tracekit.model import Label, LabelledRank
 
 
 @click.command("explain")
@@ -18,48 +18,87 @@ if TYPE_CHECKING:
 @click.option(
     "--collective",
     "which",
-    required=True,
     metavar="[RANK:]ID",
     help="Number of the call in its rank (column `id` of `collectives`).",
 )
-@options.rules
-@options.step_pattern
-@options.rank_regex
-@options.rank_map
-@options.strict
+@click.option(
+    "--site",
+    metavar="[RANK:]TEXT",
+    help="All calls whose operation, group, scope or kernel contains TEXT, one explanation for each different label.",
+)
+@options.reading
 def command(
     paths: tuple[str, ...],
-    which: str,
+    which: str | None,
+    site: str | None,
     rule_files: tuple[str, ...],
     step_pattern: str | None,
     rank_regex: str | None,
     rank_map: str | None,
     strict: bool,
+    layout: str | None,
+    group_map: str | None,
+    config: str | None,
+    workers: int | None,
 ) -> None:
     """Why a communication call has its label: every rule that fired, what it saw, why it won or lost."""
     from tracekit.ingest.locate import rank_of_run
-    from tracekit.ingest.worker import Options
+    from tracekit.ingest.worker import Options, declared
 
-    rank, number = _parse(which)
-    how = Options(strict, tuple(rule_files), step_pattern)
-    labelled = rank_of_run(paths, how, rank, rank_regex=rank_regex, rank_map=rank_map)
-    if not 0 <= number < len(labelled.calls):
-        raise UsageError(f"--collective {which}: this rank has {len(labelled.calls)} calls, numbered from 0")
-    for line in _lines(labelled, number):
+    if (which is None) == (site is None):
+        raise UsageError("explain: give one of --collective [RANK:]ID and --site [RANK:]TEXT")
+    how = Options(strict, tuple(rule_files), step_pattern, declared=declared(layout, group_map, config))
+    rank, number, text = _parse(which) if which is not None else _place(site or "")
+    labelled = rank_of_run(paths, how, rank, rank_regex=rank_regex, rank_map=rank_map, workers=workers)
+    lines = _one(labelled, number, which) if which is not None else _at_site(labelled, text)
+    for line in lines:
         click.echo(line)
 
 
-def _parse(which: str) -> tuple[int | None, int]:
+def _parse(which: str) -> tuple[int | None, int, str]:
     rank, _, number = which.rpartition(":")
     if not number.isdigit() or (rank and not rank.isdigit()):
         raise UsageError(f"--collective {which}: expected ID or RANK:ID, two whole numbers")
-    return (int(rank) if rank else None), int(number)
+    return (int(rank) if rank else None), int(number), ""
+
+
+def _place(site: str) -> tuple[int | None, int, str]:
+    rank, colon, text = site.partition(":")
+    named = bool(colon) and rank.isdigit()
+    wanted = text if named else site
+    if not wanted:
+        raise UsageError("--site: expected a text to look for, as TEXT or RANK:TEXT")
+    return (int(rank) if named else None), 0, wanted
+
+
+def _one(labelled: LabelledRank, number: int, which: str) -> list[str]:
+    if not 0 <= number < len(labelled.calls):
+        raise UsageError(f"--collective {which}: this rank has {len(labelled.calls)} calls, numbered from 0")
+    return _lines(labelled, number)
+
+
+def _at_site(labelled: LabelledRank, text: str) -> list[str]:
+    """One explanation for each different label among the calls at a site."""
+    found: dict[Label, list[int]] = {}
+    for number, c in enumerate(labelled.calls):
+        seen = (c.op, c.op_raw, c.group_desc, c.group_name, c.kernel, *c.scopes, *c.via, *c.frames)
+        if any(part is not None and text in part for part in seen):
+            found.setdefault(c.label, []).append(number)
+    if not found:
+        raise UsageError(
+            f"--site {text}: no call of this rank has it in its operation, group, scopes, frames or kernel"
+        )
+    lines: list[str] = []
+    for label, numbers in sorted(found.items(), key=lambda kv: (-len(kv[1]), kv[1][0])):
+        shown = ", ".join(map(str, numbers[:8])) + (" …" if len(numbers) > 8 else "")
+        lines += ["", f"{len(numbers)} calls labelled {label.strategy}: {shown}", *_lines(labelled, numbers[0])]
+    return lines[1:]
 
 
 def _lines(labelled: LabelledRank, number: int) -> list[str]:
     from tracekit.label import explain_call
     from tracekit.model import LinkConfidence
-    from tracekit.output.summary import clean, ms
+    from tracekit.output.text import clean, ms
 
     c = labelled.calls[number]
     origin = labelled.window_ns[0]
@@ -80,6 +119,7 @@ def _lines(labelled: LabelledRank, number: int) -> list[str]:
         ),
         ("link", LinkConfidence(c.link).name.lower()),
         ("scopes", " > ".join(c.scopes) or "none"),
+        *([("frames", " > ".join(c.frames))] if c.frames else []),
     ]
     return [*(f"{k:10} {clean(v)}" for k, v in known), "", *(clean(line) for line in explain_call(c))]
 

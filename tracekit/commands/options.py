@@ -27,6 +27,13 @@ rank_regex = click.option(
     "--rank-regex", metavar="REGEX", help="Find the rank in the path; group `rank`, else the first group."
 )
 rank_map = click.option("--rank-map", metavar="FILE", help="File of lines `file-name rank`.")
+layout = click.option(
+    "--layout",
+    metavar="TEXT",
+    help='Degrees of the job, such as "tp=2,pp=4,dp=8,cp=1,ep=8,order=tp-cp-ep-dp-pp".',
+)
+group_map = click.option("--map", "group_map", metavar="FILE", help="File (TOML) that says what groups are for.")
+config = click.option("--run", "config", metavar="FILE", help="run.toml: layout, groups, model, training, hardware.")
 workers = click.option(
     "--workers", type=click.IntRange(min=1), metavar="N", help="Processes; default: one a core, never more than files."
 )
@@ -35,6 +42,6 @@ as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON o
 
 def reading(function: F) -> F:
     """All options that say how to read the traces."""
-    for option in (workers, rank_map, rank_regex, step_pattern, rules, strict):
+    for option in (workers, config, group_map, layout, rank_map, rank_regex, step_pattern, rules, strict):
         function = option(function)
     return function

@@ -58,7 +58,9 @@ def check(files: tuple[str, ...]) -> None:
 
 def _load(files: tuple[str, ...]) -> Rules:
     from tracekit.label import load_rules
+    from tracekit.label.layout import load_tables
 
+    load_tables(files)  # tables of layouts stand in the same files: their mistakes count, too
     return load_rules(files)
 
 

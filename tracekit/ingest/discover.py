@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from tracekit.errors import ForeignFormat, UnusableInput
 from tracekit.parsers import identify
+from tracekit.parsers.sniff import OP_TABLE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -20,31 +21,34 @@ MAX_FILES = 100_000
 
 @dataclass(slots=True)
 class Found:
-    """`files`: readable traces in a stable order; `others`: (file, format) of what is none."""
+    """`files`: readable traces, in a stable order; `op_tables`: operation tables; `others`: (file, format)."""
 
     files: list[Path] = field(default_factory=list)
+    op_tables: list[Path] = field(default_factory=list)
     others: list[tuple[Path, Format]] = field(default_factory=list)
 
 
-def discover(paths: Iterable[str | Path]) -> Found:
-    """The traces below `paths`, and what was passed over.
+def discover(paths: Iterable[str | Path], *, op_tables: bool = False) -> Found:
+    """The traces below `paths` (and operation tables of whole jobs, if wanted), and what was passed over.
 
     Raises UnusableInput when a path does not exist or nothing readable is found; the message names the
     format or fault of each file (the first few).
     """
-    found = survey(paths)
-    if not found.files:
+    found = survey(paths, op_tables=op_tables)
+    if not found.files and not found.op_tables:
         raise _nothing(found)
     return found
 
 
-def survey(paths: Iterable[str | Path]) -> Found:
+def survey(paths: Iterable[str | Path], *, op_tables: bool = False) -> Found:
     """Expand files, folders (recursive) and glob patterns; sniff each file once. UnusableInput when a path is none."""
     found = Found()
     for path in _expand(paths):
         what = identify(path)
         if what.readable:
             found.files.append(path)
+        elif op_tables and what.name == OP_TABLE.name:
+            found.op_tables.append(path)
         else:
             found.others.append((path, what))
     return found

@@ -5,24 +5,33 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from tracekit.analysis.consistency import minorities
 from tracekit.errors import TracekitError, UnusableInput, UsageError
+from tracekit.ingest.crossing import add_cross_rank
 from tracekit.ingest.discover import Found, discover
 from tracekit.ingest.identity import Decision, Part, resolve
+from tracekit.ingest.layout import layout_row
+from tracekit.ingest.optables import read_op_tables
 from tracekit.ingest.usermap import user_ranks
-from tracekit.ingest.worker import Failure, Options, PartResult, work
+from tracekit.ingest.worker import Failure, Options, PartResult, learns_more, rules_of, work
+from tracekit.label.learn import learn, merged
 from tracekit.model import on_unix_clock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from tracekit.analysis.crossrank.run import CallColumns
+    from tracekit.label.job import Job
+    from tracekit.label.layout import JobGroup, Solution
 
 Progress = Callable[[int, int, str], None]
 Row = dict[str, Any]
@@ -32,6 +41,7 @@ Row = dict[str, Any]
 class RunTables:
     """Rows of every small published table; `details` = (rank, arrow files, ns to add to their times).
 
+    `added`: what the cross-rank step adds to the calls of each of `details`, or why it cannot.
     `origin_ns` is the run's origin; `absolute` tells whether it is Unix time.
     """
 
@@ -40,10 +50,15 @@ class RunTables:
     world_size: int | None
     tables: dict[str, list[Row]] = field(default_factory=dict)
     details: list[tuple[int | None, dict[str, str], int]] = field(default_factory=list)
+    added: list[CallColumns | str] = field(default_factory=list)
     coverage: Row = field(default_factory=dict)
     sites: list[Row] = field(default_factory=list)
     devices: tuple[str, ...] = ()
-    frameworks: tuple[str, ...] = ()
+    frameworks: dict[str, str] = field(default_factory=dict)  # id → title
+    layout: Row = field(default_factory=lambda: {"declared": None, "inferred": None})
+    job: Job | None = None
+    solution: Solution | None = None
+    job_groups: tuple[JobGroup, ...] = ()
 
 
 def run(
@@ -60,16 +75,37 @@ def run(
     Raises UnusableInput when nothing can be used, or under strict reading when any file is damaged.
     """
     user = user_ranks(rank_regex, rank_map)
-    found = discover(paths)
-    if user and all(user(str(f)) is None for f in found.files):
+    found = discover(paths, op_tables=True)
+    if user and found.files and all(user(str(f)) is None for f in found.files):
         raise UsageError(f"--rank-regex / --rank-map: none of the {len(found.files)} files matches; ranks are untold")
     results, failures = _work(found, options, workers, progress)
-    if failures and (options.strict or not results):
+    stragglers = read_op_tables(found.op_tables, strict=options.strict)
+    failures += stragglers.failures
+    if failures and (options.strict or not (results or stragglers.rows)):
         raise UnusableInput("\n".join(f.message for f in failures[:5]))
     results.sort(key=lambda r: (r.meta.path, r.meta.part))
     parts = [_part(r) for r in results]
     decision = resolve(parts, user)
-    return _collect(results, parts, decision, found, failures)
+    seen = [r.observed for r, p in zip(results, parts, strict=True) if p.used]
+    job, solution = learn(seen, options.declared, rules_of(options).layouts)
+    again = {r.meta.path for r, p in zip(results, parts, strict=True) if p.used and learns_more(r, job)}
+    if again:
+        more, _ = _work(found, replace(options, job=job), workers, progress, again)
+        fresh = {(r.meta.path, r.meta.part): r for r in more}
+        results = [fresh.get((r.meta.path, r.meta.part), r) for r in results]
+    out = _collect(results, parts, decision, found, failures)
+    stragglers.into(out.tables)
+    out.job_groups = merged(seen)
+    return _with_layout(out, options, job, solution)
+
+
+def _with_layout(out: RunTables, options: Options, job: Job, solution: Solution) -> RunTables:
+    """Add what was found about the layout; findings that concern the whole job come first of their severity."""
+    out.layout = layout_row(options.declared.layout, solution)
+    out.job, out.solution = job, solution
+    out.frameworks = {f.id: f.title for f in rules_of(options).frameworks if f.id in job.frameworks}
+    out.tables["findings"] = _in_order([*out.tables["findings"], *solution.findings])
+    return out
 
 
 def _part(r: PartResult) -> Part:
@@ -80,39 +116,47 @@ def _part(r: PartResult) -> Part:
 
 
 def _work(
-    found: Found, options: Options, workers: int | None, progress: Progress | None
+    found: Found,
+    options: Options,
+    workers: int | None,
+    progress: Progress | None,
+    only: Collection[str] | None = None,
 ) -> tuple[list[PartResult], list[Failure]]:
+    """Analyse the files (or the paths in `only`); their numbers stay the same, so that spilled tables are replaced."""
     results: list[PartResult] = []
     failures: list[Failure] = []
-    for done, (path, got) in enumerate(_each(found, options, workers), 1):
+    numbers = [i for i, f in enumerate(found.files) if only is None or str(f) in only]
+    for done, (path, got) in enumerate(_each(found, numbers, options, workers), 1):
         if isinstance(got, Failure):
             failures.append(got)
         else:
             results += got
         if progress:
-            progress(done, len(found.files), str(path))
+            progress(done, len(numbers), str(path))
     return results, failures
 
 
-def _each(found: Found, options: Options, workers: int | None) -> Iterator[tuple[Path, list[PartResult] | Failure]]:
+def _each(
+    found: Found, numbers: list[int], options: Options, workers: int | None
+) -> Iterator[tuple[Path, list[PartResult] | Failure]]:
     """(file, outcome) in the order of the files; one process a file at a time, so memory is workers x one rank."""
-    count = min(workers or os.cpu_count() or 1, len(found.files))
+    count = min(workers or os.cpu_count() or 1, len(numbers))
     if count <= 1:
-        for number, path in enumerate(found.files):
-            yield path, work(number, str(path), options)
+        for number in numbers:
+            yield found.files[number], work(number, str(found.files[number]), options)
         return
     import multiprocessing
 
     # Largest first keeps the pool busy to the end; results are taken in file order all the same.
-    order = sorted(range(len(found.files)), key=lambda i: -found.files[i].stat().st_size)
+    order = sorted(numbers, key=lambda i: -found.files[i].stat().st_size)
     pool = ProcessPoolExecutor(
         count, mp_context=multiprocessing.get_context("forkserver"), initializer=_end_at_once_on_interrupt
     )
     try:
         with _no_main_module():
             jobs = {i: pool.submit(work, i, str(found.files[i]), options) for i in order}
-        for i, path in enumerate(found.files):
-            yield path, jobs.pop(i).result()
+        for i in numbers:
+            yield found.files[i], jobs.pop(i).result()
     except BrokenProcessPool as e:
         raise TracekitError(
             f"a worker process was killed ({count} at work); most often memory ran out: use fewer with --workers"
@@ -148,19 +192,19 @@ def _collect(
     out.tables["ranks"] = [_rank_row(r, p) for r, p in sorted(zip(results, parts, strict=True), key=_rank_order)]
     for name in ("steps", "exposure", "breakdown", "totals"):
         out.tables[name] = [_placed(row, r, p, origin, absolute) for r, p in used for row in getattr(r.tables, name)]
+    out.tables["groups"] = _groups(used)
+    out.tables["health"] = _health(results, parts, found, failures)
+    out.tables["findings"] = _findings(used, decision, failures)
+    add_cross_rank(out, used)
     out.tables["by_strategy"] = [
         {"rank": t["rank"], "device": t["device"], "strategy": name} | row
         for t in out.tables["totals"]
         for name, row in t["by_strategy"].items()
     ]
-    out.tables["groups"] = _groups(used)
-    out.tables["health"] = _health(results, parts, found, failures)
-    out.tables["findings"] = _findings(used, decision, failures)
-    out.details = [(p.rank, r.detail, _delta(r, origin, absolute)) for r, p in used if r.detail]
+    out.details = [(p.rank, r.detail, _delta(r, origin, absolute)) for r, p in used if "activities" in r.detail]
     out.coverage = _coverage(used)
     out.sites = [s | {"rank": p.rank} for r, p in used for s in r.tables.sites]
     out.devices = tuple(sorted({str(d.get("name")) for r, _ in used for d in r.meta.devices[:1] if d.get("name")}))
-    out.frameworks = tuple(sorted({f for r, _ in used for f in r.frameworks}))
     return out
 
 
@@ -231,18 +275,49 @@ def _findings(used: list[tuple[PartResult, Part]], decision: Decision, failures:
     rows = list(decision.findings)
     rows += [{"severity": "warning", "code": "unusable-file", "rank": None, "message": f.message} for f in failures]
     rows += [f | {"rank": p.rank} for r, p in used for f in r.tables.findings]
+    rows += minorities([(p.rank, r.tables.votes) for r, p in used])
+    return _in_order(rows)
+
+
+def _in_order(findings: Iterable[Row]) -> list[Row]:
     return sorted(
-        rows, key=lambda f: (_SEVERITY[f["severity"]], f["code"], f["rank"] is not None, f["rank"] or 0, f["message"])
+        findings,
+        key=lambda f: (_SEVERITY[f["severity"]], f["code"], f["rank"] is not None, f["rank"] or 0, f["message"]),
     )
 
 
+_SUMS = ("comm_ns", "labelled_ns", "bytes", "labelled_bytes", "calls", "labelled_calls")
+
+
 def _coverage(used: list[tuple[PartResult, Part]]) -> Row:
-    tiers: dict[str, int] = {}
-    for r, _ in used:
-        for tier, ns in r.tables.coverage.get("tiers", {}).items():
-            tiers[tier] = tiers.get(tier, 0) + ns
-    return {
-        "comm_ns": sum(r.tables.coverage.get("comm_ns", 0) for r, _ in used),
-        "labelled_ns": sum(r.tables.coverage.get("labelled_ns", 0) for r, _ in used),
-        "tiers": dict(sorted(tiers.items())),
-    }
+    """Sums over ranks; `unlabelled`: call sites without a label, the longest first."""
+    parts = [r.tables.coverage for r, _ in used]
+    out: Row = {name: sum(c.get(name, 0) for c in parts) for name in _SUMS}
+    for name in ("tiers", "tier_bytes"):
+        sums: dict[str, int] = {}
+        for c in parts:
+            for tier, n in c.get(name, {}).items():
+                sums[tier] = sums.get(tier, 0) + n
+        out[name] = dict(sorted(sums.items()))
+    return out | {"unlabelled": _unlabelled(used)}
+
+
+def _unlabelled(used: list[tuple[PartResult, Part]]) -> list[Row]:
+    """Call sites without a label, summed over ranks; `example` = RANK:ID (or ID) of a call there."""
+    merged: dict[str, Row] = {}
+    for r, p in used:
+        for site in r.tables.unlabelled:
+            own = {k: v for k, v in site.items() if k not in _COUNTED}
+            row = merged.get(repr(own))
+            if row is None:
+                example = site["example"] if p.rank is None else f"{p.rank}:{site['example']}"
+                merged[repr(own)] = site | {"ranks": 1, "example": str(example)}
+                continue
+            row["ranks"] += 1
+            for name in ("count", "total_ns", "bytes"):
+                row[name] += site[name]
+    return sorted(merged.values(), key=lambda s: (-s["total_ns"], -s["bytes"], -s["count"], s["op"]))[:_SHOWN_SITES]
+
+
+_COUNTED = frozenset({"count", "total_ns", "bytes", "example", "kernel"})
+_SHOWN_SITES = 20

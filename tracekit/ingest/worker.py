@@ -7,24 +7,33 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tracekit.errors import UnusableInput
+from tracekit.label.learn import Declared, view
 
 if TYPE_CHECKING:
     from tracekit.analysis import RankTables
     from tracekit.label import Rules
-    from tracekit.model import HealthEntry, LabelledRank, TraceMeta
+    from tracekit.label.job import Job
+    from tracekit.label.learn import View
+    from tracekit.label.observe import Observed
+    from tracekit.model import HealthEntry, LabelledRank, RankTrace, TraceMeta
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
     """What a run was asked to do; picklable, so that workers get it whole.
 
-    detail: folder for the big tables of each trace (Arrow files), or None to drop them.
+    detail: folder for what each trace leaves on disk (Arrow files), or None for nothing, and so no cross-rank step.
+    activities: leave the table of device activities there, too.
+    declared: what the user says of layout and groups; job: what all ranks together show, once that is known.
     """
 
     strict: bool = False
     rules: tuple[str, ...] = ()
     step_pattern: str | None = None
     detail: str | None = None
+    activities: bool = True
+    declared: Declared = field(default_factory=Declared)
+    job: Job | None = None
 
 
 @dataclass(slots=True)
@@ -37,7 +46,8 @@ class PartResult:
     health: list[HealthEntry]
     tables: RankTables
     origin_ns: int
-    frameworks: tuple[str, ...]
+    observed: Observed
+    used_view: View
     detail: dict[str, str] = field(default_factory=dict)
 
 
@@ -62,13 +72,50 @@ def rules_of(options: Options) -> Rules:
     return _rules_cache[key]
 
 
+def declared(layout: str | None, group_map: str | None, config: str | None) -> Declared:
+    """What the user declares in options and in run.toml; an option goes before the file. Raises UsageError."""
+    from tracekit.label.layout import parse_layout, read_map, read_run_toml
+
+    told = read_run_toml(config) if config is not None else None
+    roles = read_map(group_map) if group_map is not None else ()
+    return Declared(
+        parse_layout(layout) if layout is not None else told.layout if told else None,
+        (*roles, *(told.groups if told else ())),
+    )
+
+
+def learns_more(result: PartResult, job: Job) -> bool:
+    """Whether the knowledge of all ranks would label this one otherwise than it labelled itself."""
+    if view(job, result.observed) != result.used_view:
+        return True
+    undecided = result.tables.coverage["labelled_calls"] < result.tables.coverage["calls"]
+    return undecided and not job.frameworks <= result.observed.frameworks
+
+
 def labelled_parts(path: str, options: Options) -> list[LabelledRank]:
     """Parse and label one file. Raises UnusableInput and its kin."""
-    from tracekit.label import label_rank
     from tracekit.parsers import parse
 
     rules = rules_of(options)
-    return [label_rank(trace, rules) for trace in parse(path, strict=options.strict)]
+    traces = parse(path, strict=options.strict, frames=rules.frames)
+    return [label(trace, rules, options)[0] for trace in traces]
+
+
+def label(trace: RankTrace, rules: Rules, options: Options) -> tuple[LabelledRank, Observed, Job]:
+    """Label one trace with what is known of the job; a job not known yet is what this trace alone shows."""
+    from tracekit.label import label_rank
+    from tracekit.label.apply import apply_rules
+    from tracekit.label.learn import learn
+    from tracekit.label.observe import observe
+
+    labelled = label_rank(trace, rules, options.job)
+    observed = observe(labelled, rules)
+    if options.job is not None:
+        return labelled, observed, options.job
+    job, _ = learn([observed], options.declared, rules.layouts)
+    if any(job.claims.get(g.key) for g in observed.groups):
+        apply_rules(labelled, rules, job)
+    return labelled, observed, job
 
 
 def work(number: int, path: str, options: Options) -> list[PartResult] | Failure:
@@ -86,19 +133,18 @@ def work(number: int, path: str, options: Options) -> list[PartResult] | Failure
 
 
 def _work(number: int, path: str, options: Options) -> list[PartResult]:
-    from tracekit.label import label_rank
     from tracekit.parsers import parse
 
-    traces = parse(path, strict=options.strict)
-    _give_back_freed_memory()
     rules = rules_of(options)
+    traces = parse(path, strict=options.strict, frames=rules.frames)
+    _give_back_freed_memory()
     out: list[PartResult] = []
     while traces:
         trace = traces.pop(0)
-        labelled = label_rank(trace, rules)
+        labelled, observed, job = label(trace, rules, options)
         del trace  # the parsed rows are not needed any more: keep the peak at one trace
         _give_back_freed_memory()
-        out.append(_analyse(labelled, f"{number:06d}-{len(out)}", options))
+        out.append(_analyse(labelled, observed, job, f"{number:06d}-{len(out)}", options))
     return out
 
 
@@ -112,12 +158,12 @@ def _give_back_freed_memory() -> None:
         return
 
 
-def _analyse(labelled: LabelledRank, name: str, options: Options) -> PartResult:
+def _analyse(labelled: LabelledRank, observed: Observed, job: Job, name: str, options: Options) -> PartResult:
     from tracekit.analysis import analyze_rank
 
     origin = labelled.window_ns[0]
     tables = analyze_rank(labelled, origin_ns=origin)
-    detail = _spill(tables, name, options.detail) if options.detail else {}
+    detail = _spill(labelled, tables, name, options) if options.detail else {}
     tables.activities = tables.activities.slice(0, 0)
     tables.collectives = tables.collectives.slice(0, 0)
     return PartResult(
@@ -127,19 +173,26 @@ def _analyse(labelled: LabelledRank, name: str, options: Options) -> PartResult:
         health=labelled.health,
         tables=tables,
         origin_ns=origin,
-        frameworks=labelled.frameworks,
+        observed=observed,
+        used_view=view(job, observed),
         detail=detail,
     )
 
 
-def _spill(tables: RankTables, name: str, folder: str) -> dict[str, str]:
-    """Write the big tables as Arrow files; the run rewrites them once rank and origin are known."""
+def _spill(labelled: LabelledRank, tables: RankTables, name: str, options: Options) -> dict[str, str]:
+    """Write what is too big to hand over as Arrow files: the run goes on with them once ranks and origin are known."""
     import pyarrow as pa
 
+    from tracekit.analysis.crossrank.busy import busy_table
+
     paths = {}
-    for table in ("activities", "collectives"):
-        path = str(Path(folder) / f"{table}-{name}.arrow")
-        data: Any = getattr(tables, table)
+    big: dict[str, Any] = {
+        "collectives": tables.collectives, "busy": busy_table(labelled, labelled.window_ns[0]),
+    }  # fmt: skip
+    if options.activities:
+        big["activities"] = tables.activities
+    for table, data in big.items():
+        path = str(Path(str(options.detail)) / f"{table}-{name}.arrow")
         with pa.OSFile(path, "wb") as sink, pa.ipc.new_file(sink, data.schema) as writer:
             writer.write_table(data)
         paths[table] = path

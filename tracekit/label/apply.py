@@ -10,50 +10,51 @@ from typing import TYPE_CHECKING
 from tracekit.label.behaviour import group_key, group_traffic
 from tracekit.label.engine import Engine
 from tracekit.label.facts import find_facts
-from tracekit.label.frameworks import detect
 from tracekit.label.matching import Context, GroupEvidence
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Sequence
+    from collections.abc import Hashable, Iterable, Mapping
 
     from tracekit.label.job import Job
     from tracekit.label.rules import Rules
-    from tracekit.label.steps import Steps
-    from tracekit.model import Call, RankTrace
+    from tracekit.model import Call, LabelledRank, TraceMeta
 
 _NUMBER = re.compile(r"-?\d+")
 UNDESCRIBED = frozenset({"", "undefined"})
 
 
-def apply_rules(calls: Sequence[Call], rules: Rules, trace: RankTrace, steps: Steps, job: Job) -> dict[str, str]:
-    """Set the label of every call; returns the frameworks of the rank with what told each."""
-    descriptions = sorted({g.desc for g in trace.meta.groups if g.desc} | {c.group_desc for c in calls if c.group_desc})
-    frameworks = detect(rules.frameworks, trace, descriptions)
-    context = Context(frozenset(frameworks) | job.frameworks, job_groups=tuple(descriptions))
+def described(calls: Iterable[Call], meta: TraceMeta) -> tuple[str, ...]:
+    """Descriptions of all groups of a rank."""
+    return tuple(sorted({g.desc for g in meta.groups if g.desc} | {c.group_desc for c in calls if c.group_desc}))
+
+
+def apply_rules(rank: LabelledRank, rules: Rules, job: Job) -> None:
+    """Set the label of every call of a rank; an earlier label is forgotten."""
+    calls = rank.calls
+    context = Context(frozenset(rank.frameworks) | job.frameworks, job_groups=described(calls, rank.meta))
     engine = Engine(rules, context)
-    groups = _groups(calls, trace, job)
+    groups = _groups(rank, job)
     seen: dict[tuple[tuple[str, ...], tuple[str, ...]], tuple[str, ...]] = {}
     evidence = []
     for call in calls:
         key = (call.scopes, call.via)
         scopes = seen.get(key)
         if scopes is None:
-            scopes = seen[key] = _visible(call, steps)
+            scopes = seen[key] = _visible(call, rank.step_names)
         group, description = groups[group_key(call)]
-        evidence.append(engine.evidence(call, description, scopes, splits(call), group))
+        evidence.append(engine.evidence(call, description, scopes, group, (splits(call), call.place)))
     counts = list(Counter(evidence).items())
-    context.facts, context.group_facts = find_facts(rules.facts, engine, counts, len(steps.markers))
+    context.facts, context.group_facts = find_facts(rules.facts, engine, counts, len(rank.markers))
     for call, one in zip(calls, evidence, strict=True):
         call.label = engine.label(one)
-    return frameworks
 
 
-def _groups(calls: Sequence[Call], trace: RankTrace, job: Job) -> dict[Hashable, tuple[GroupEvidence, str | None]]:
+def _groups(rank: LabelledRank, job: Job) -> dict[Hashable, tuple[GroupEvidence, str | None]]:
     """Per group of the rank: what is known of it, and its description (perhaps from another rank)."""
-    world = job.world_size or trace.meta.world_size
+    world = job.world_size or rank.meta.world_size
     out: dict[Hashable, tuple[GroupEvidence, str | None]] = {}
-    traffic = group_traffic(calls, trace.meta.rank)
-    for call in calls:
+    traffic = group_traffic(rank.calls, rank.meta.rank)
+    for call in rank.calls:
         key = group_key(call)
         if key in out:
             continue
@@ -67,13 +68,13 @@ def _groups(calls: Sequence[Call], trace: RankTrace, job: Job) -> dict[Hashable,
     return out
 
 
-def _visible(call: Call, steps: Steps) -> tuple[str, ...]:
+def _visible(call: Call, steps: Mapping[str, str | None]) -> tuple[str, ...]:
     """Scopes as rules see them: a step marker shows only the phase it tells; the call's operators come last."""
     out = []
     for scope in call.scopes:
-        if scope not in steps.names:
+        if scope not in steps:
             out.append(scope)
-        elif (phase := steps.names[scope]) is not None:
+        elif (phase := steps[scope]) is not None:
             out.append(f"step:{phase}")
     return (*out, *call.via)
 

@@ -16,18 +16,19 @@ from tracekit.label.matching import (
     Derived,
     Evidence,
     FactRule,
+    GroupEvidence,
     LabelRule,
-    Match,
     ScopeIndex,
     SizeTest,
     match,
+    plain,
 )
 from tracekit.model import Fired, Label
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from tracekit.label.matching import Expectation, GroupEvidence
+    from tracekit.label.matching import Expectation, When
     from tracekit.label.rules import Rules
     from tracekit.model import Call
 
@@ -91,16 +92,14 @@ def _settle(name: str, candidates: list[Candidate]) -> Verdict:
     """Settle a field by its name.
 
     What the user maps is final. For the axes, the group itself speaks before any scope of the same tier, and its
-    description before the layout; where these two differ, the description stands with little confidence.
+    description before the layout; where the layout contradicts it, the description stands with little confidence.
     """
     candidates = [c for c in candidates if c.final] or candidates
     if name == "axes":
         described = [c for c in candidates if c.depth < 0 and not c.layout]
-        claimed = {c.fired.value for c in candidates if c.layout and c.fired.tier == "A"}
+        doubt = any(c.layout and c.fired.tier == "A" and c.fired.confidence <= CONTRADICTED for c in candidates)
         if described:
-            candidates = [c for c in candidates if not c.layout]
-            if claimed and not claimed & {c.fired.value for c in described}:
-                candidates = [_weaker(c) if c in described else c for c in candidates]
+            candidates = [_weaker(c) if doubt and c in described else c for c in candidates if not c.layout]
         spoken = {c.fired.tier for c in candidates if c.depth < 0}
         candidates = [c for c in candidates if c.depth < 0 or c.fired.tier not in spoken]
     return decide(candidates, strict=name == "strategy")
@@ -128,18 +127,30 @@ class Engine:
         self._index = ScopeIndex()
         self._first = [r for r in rules.labels if not r.when.derived]
         self._second = [r for r in rules.labels if r.when.derived]
+        self._phase = [r for r in self._first if set(r.then) == {"phase"}]
+        self._standing: dict[tuple[int, Evidence], list[LabelRule]] = {}
         self._sizes = sorted({r.when.size for r in rules.labels if r.when.size} | _fact_sizes(rules.facts), key=repr)
         self._size_number = {s: i for i, s in enumerate(self._sizes)}
         self._passed: dict[tuple[int | None, int | None, int | None], tuple[bool, ...]] = {}
         self._labels: dict[Evidence, Label] = {}
         whens = [r.when for r in rules.labels] + [x.when for f in rules.facts for x in (*f.present, *f.absent)]
         self._use_ndim = any(w.ndim for w in whens)
+        self._use_place = any(w.place for w in whens)
         self._use_names = any(r.when.group_name for r in rules.labels)
 
     def evidence(
-        self, call: Call, description: str | None, scopes: tuple[str, ...], splits: str, group: GroupEvidence
+        self,
+        call: Call,
+        description: str | None,
+        scopes: tuple[str, ...],
+        group: GroupEvidence,
+        behaviour: tuple[str, str],
     ) -> Evidence:
-        """What rules may see of a call; scopes = enclosing scopes and the call's own operators, outermost first."""
+        """What rules may see of a call.
+
+        scopes: enclosing scopes and the call's own operators, outermost first; behaviour: split sizes, place in step.
+        """
+        splits, place = behaviour
         key = (call.in_nelems, call.out_nelems, call.payload_bytes)
         sizes = self._passed.get(key)
         if sizes is None:
@@ -147,19 +158,26 @@ class Engine:
         return Evidence(
             call.op, call.op_raw, description, call.group_name if self._use_names else None, call.dtype,
             call.family, call.kernel, scopes, sizes, group, call.frames, splits,
-            _ndim(call) if self._use_ndim else None,
+            _ndim(call) if self._use_ndim else None, place if self._use_place else "none",
         )  # fmt: skip
 
-    def _match(self, rule: LabelRule, e: Evidence, derived: Derived | None) -> Match | None:
-        size = rule.when.size
-        ok = size is None or e.sizes[self._size_number[size]]
-        return match(rule.when, e, self.context, self._index, derived, ok)
+    def _plain(self, when: When, e: Evidence) -> bool:
+        ok = when.size is None or e.sizes[self._size_number[when.size]]
+        return plain(when, e, self.context, self._index, ok)
+
+    def _candidates(self, rules: list[LabelRule], e: Evidence) -> list[LabelRule]:
+        """Rules whose conditions on the call itself hold; the same for all calls that differ in their place only."""
+        key = (id(rules), replace(e, scopes=(), frames=()))
+        found = self._standing.get(key)
+        if found is None:
+            found = self._standing[key] = [r for r in rules if self._plain(r.when, e)]
+        return found
 
     def _fire(
         self, rules: list[LabelRule], e: Evidence, derived: Derived | None, out: dict[str, list[Candidate]]
     ) -> None:
-        for rule in rules:
-            found = self._match(rule, e, derived)
+        for rule in self._candidates(rules, e):
+            found = match(rule.when, e, self._index, derived)
             if found is None:
                 continue
             tier, confidence = rule.tier, rule.confidence
@@ -171,17 +189,23 @@ class Engine:
                 fired = Fired(rule.id, name, value, tier, confidence, found.saw)
                 out[name].append(Candidate(fired, found.depth, rule.multi_duty))
 
+    def axes_of(self, description: str) -> str | None:
+        """Axes that a group's description alone tells."""
+        e = Evidence("", "", description, None, None, None, None, (), (False,) * len(self._sizes), GroupEvidence())
+        out: dict[str, list[Candidate]] = defaultdict(list)
+        self._fire([r for r in self._first if r.when.group_desc is not None], e, None, out)
+        return decide(out["axes"], strict=False).value
+
     def holds(self, expectation: Expectation, e: Evidence, phase: str | None) -> bool:
         """Does a call fulfil an expectation of a fact?"""
         when = expectation.when
         derived = Derived({"phase": {phase: ("A", 1.0)}} if phase else {})
-        ok = when.size is None or e.sizes[self._size_number[when.size]]
-        return match(when, e, self.context, self._index, derived, ok) is not None
+        return self._plain(when, e) and match(when, e, self._index, derived) is not None
 
     def phase(self, e: Evidence) -> str | None:
         """Phase of a call, from the rules that conclude nothing else."""
         out: dict[str, list[Candidate]] = defaultdict(list)
-        self._fire([r for r in self._first if set(r.then) == {"phase"}], e, None, out)
+        self._fire(self._phase, e, None, out)
         return decide(out["phase"], strict=False).value
 
     def nearest_scope(self, expectation: Expectation, e: Evidence) -> str | None:
@@ -242,13 +266,10 @@ def _claim(e: Evidence, out: dict[str, list[Candidate]]) -> None:
 
 def _ndim(call: Call) -> str | None:
     """Dimensions of the first recorded input tensor."""
-    dims = call.dims
-    if isinstance(dims, list) and dims and isinstance(dims[0], list):
-        first = dims[0]
-        while first and isinstance(first[0], list):
-            first = first[0]
-        return str(len(first))
-    return None
+    first = call.dims
+    while isinstance(first, list) and first and isinstance(first[0], list):
+        first = first[0]
+    return str(len(first)) if isinstance(first, list) and first else None
 
 
 def _derive(out: dict[str, list[Candidate]]) -> Derived:
@@ -279,18 +300,41 @@ def _fact_sizes(facts: Iterable[FactRule]) -> set[SizeTest]:
 
 
 def explain(label: Label) -> list[str]:
-    """Lines that say, field by field, which rules fired, what they saw, and which won."""
+    """Lines that say, field by field, which rules fired, what they saw, which won, and why the others lost."""
     if not label.fired:
         return ["no rule fired: nothing in the recorded evidence tells what this call belongs to"]
     lines = []
     for name in FIELDS:
         won = getattr(label, name)
-        for f in sorted((f for f in label.fired if f.field == name), key=lambda f: (f.tier, -f.confidence)):
-            outcome = "won" if f.value == won else "in conflict" if won == CONFLICT else "lost"
-            lines.append(f"{outcome:<11} {name:<8} = {f.value:<14} {f.tier} {f.confidence:.2f}  {f.rule}  saw {f.saw}")
+        fired = sorted((f for f in label.fired if f.field == name), key=lambda f: (f.tier, -f.confidence, f.rule))
+        for f in fired:
+            outcome, why = _outcome(f, won, fired)
+            text = f"{outcome:<11} {name:<8} = {f.value:<14} {f.tier} {f.confidence:.2f}  {f.rule}  saw {f.saw}"
+            lines.append(text + (f"; {why}" if why else ""))
     if label.strategy == UNKNOWN:
         others = ", ".join(f"{s} {c:.2f}" for s, c in label.alternatives)
         lines.append(f"strategy unknown: {'candidates ' + others if others else 'no rule concludes a strategy'}")
     elif label.strategy == CONFLICT:
         lines.append("strategy in conflict: rules of tier A disagree; " + ", ".join(s for s, _ in label.alternatives))
     return lines
+
+
+def _outcome(f: Fired, won: str | None, fired: list[Fired]) -> tuple[str, str]:
+    """(outcome, why) of one rule among all that concluded the same field, best first."""
+    if f.value == won:
+        return "won", ""
+    if won == CONFLICT:
+        return ("in conflict", "") if f.tier == "A" else ("lost", "weaker than the rules in conflict")
+    winner = next((other for other in fired if other.value == won), None)
+    if winner is not None:
+        if f.rule == winner.rule:
+            return "lost", ""
+        if (f.tier, -f.confidence) > (winner.tier, -winner.confidence):
+            return "lost", f"weaker than {winner.rule}"
+        return "lost", f"a scope further out than that of {winner.rule}, or the group speaks first"
+    rivals = [other for other in fired if other.value != f.value]
+    if f.confidence < FLOOR:
+        return "lost", f"below {FLOOR}"
+    if rivals and rivals[0].tier <= f.tier and f.confidence - rivals[0].confidence < MARGIN:
+        return "lost", f"less than {MARGIN} ahead of {rivals[0].rule}"
+    return "lost", "does not tell it for a call of this purpose"

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from tracekit.model import RankTrace
-
 _BREAK = "\n"
 
 
@@ -33,10 +31,12 @@ class FrameworkRule:
     note: str = ""
 
 
-def detect(rules: Sequence[FrameworkRule], trace: RankTrace, descriptions: Iterable[str]) -> dict[str, str]:
+def detect(
+    rules: Sequence[FrameworkRule], event_names: Iterable[str], metadata: Iterable[str], descriptions: Iterable[str]
+) -> dict[str, str]:
     """Frameworks of one rank: id → the literal that told it (or the framework that implies it)."""
-    names = _text(trace.names)
-    texts = (names, names, _text(descriptions), _text(trace.meta.extra))
+    names = _text(event_names)
+    texts = (names, names, _text(descriptions), _text(metadata))
     out: dict[str, str] = {}
     for rule in rules:
         literals = (rule.names, rule.frames, rule.groups, rule.metadata)

@@ -6,7 +6,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Mapping
+    from collections.abc import Mapping
+
+    from tracekit.label.layout.kinds import Key
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +29,11 @@ class Claim:
 class Job:
     """Knowledge of the whole job, handed to every rank.
 
-    descriptions: group name → description, where all ranks that have one agree; claims: group name (or members,
-    for a group without a name) → conclusions.
+    descriptions: group name → description, where all ranks that have one agree; claims: group → conclusions, the
+    strongest first.
     """
 
     frameworks: frozenset[str] = frozenset()
     descriptions: Mapping[str, str] = field(default_factory=dict)
-    claims: Mapping[Hashable, tuple[Claim, ...]] = field(default_factory=dict)
+    claims: Mapping[Key, tuple[Claim, ...]] = field(default_factory=dict)
     world_size: int | None = None

@@ -17,6 +17,7 @@ ABSENT = "-"
 """In a rule's `axes`, `purpose` or `phase`: matches when nothing is known of it."""
 ANY = "*"
 """In a rule's `axes`, `purpose` or `phase`: matches anything that is known."""
+_OWN = ("c10d::", "_c10d_functional::")
 FLOATS = frozenset({"Float", "Double", "Half", "BFloat16", "ComplexFloat", "ComplexDouble", "ComplexHalf"})
 
 
@@ -28,6 +29,7 @@ class SizeTest:
     max_elements: int | None = None
     min_bytes: int | None = None
     max_bytes: int | None = None
+    max_input: int | None = None  # elements of the input alone: one number of every rank, say
     relation: str | None = None  # shrinks | grows | equal: output against input elements
 
     def passes(self, elements: tuple[int | None, int | None], nbytes: int | None) -> bool:
@@ -36,7 +38,7 @@ class SizeTest:
         n = max(known, default=None)
         limits = (
             (self.min_elements, n, 1), (self.max_elements, n, -1),
-            (self.min_bytes, nbytes, 1), (self.max_bytes, nbytes, -1),
+            (self.min_bytes, nbytes, 1), (self.max_bytes, nbytes, -1), (self.max_input, elements[0], -1),
         )  # fmt: skip
         for limit, value, sign in limits:
             if limit is not None and (value is None or (value - limit) * sign < 0):
@@ -54,18 +56,20 @@ class When:
     """Conditions of a rule; all that are given must hold.
 
     Patterns (`re.search`): group_desc, group_name, op_raw, kernel; scope = some enclosing scope, nearest_scope =
-    the innermost one, no_scope = none of them, outer_scope = one further out than the match of `scope` (or of
-    `frame`); frame = some enclosing Python frame; job_group = the description of any group of this rank. Closed
-    lists: op, dtype (also `float`, `integer`), family, framework (one of them is present), no_framework (none of
-    them is), phase, axes, purpose, splits of an all-to-all (even | uneven | single), ndim (of the first input).
-    group_ops: all these operations happen in the call's group on this rank; group_traffic: all these tags hold for
-    it (see `tracekit.label.behaviour`); world: the group is the whole job; fact: ids of facts that hold for the rank
-    or the group; no_fact.
+    the innermost one (the call's own operators aside), no_scope = none of them, outer_scope = one further out than
+    the match of `scope` (or of `frame`); frame = some enclosing Python frame, no_frame = none of them; job_group =
+    the description of any group of this rank, no_job_group = of none. Closed lists: op, dtype (also `float`,
+    `integer`), family, framework (one of them is present), no_framework (none of them is), phase, axes, purpose,
+    splits of an all-to-all (even | uneven | single), ndim (of the first input), place in the step (see
+    `tracekit.label.place`). group_ops: all these operations happen in the call's group on this rank; group_traffic:
+    all these tags hold for it (see `tracekit.label.behaviour`); world: the group is the whole job; fact: ids of facts
+    that hold for the rank or the group; no_fact.
     """
 
     group_desc: re.Pattern[str] | None = None
     group_name: re.Pattern[str] | None = None
     job_group: re.Pattern[str] | None = None
+    no_job_group: re.Pattern[str] | None = None
     op: tuple[str, ...] = ()
     op_raw: re.Pattern[str] | None = None
     dtype: tuple[str, ...] = ()
@@ -77,9 +81,11 @@ class When:
     no_scope: re.Pattern[str] | None = None
     outer_scope: re.Pattern[str] | None = None
     frame: re.Pattern[str] | None = None
+    no_frame: re.Pattern[str] | None = None
     no_framework: tuple[str, ...] = ()
     splits: tuple[str, ...] = ()
     ndim: tuple[str, ...] = ()
+    place: tuple[str, ...] = ()
     world: bool | None = None
     group_traffic: tuple[str, ...] = ()
     group_ops: tuple[str, ...] = ()
@@ -168,6 +174,7 @@ class Evidence:
     frames: tuple[str, ...] = ()
     splits: str = "none"
     ndim: str | None = None
+    place: str = "none"
 
 
 @dataclass(slots=True)
@@ -236,8 +243,8 @@ def _text_ok(index: ScopeIndex, pattern: re.Pattern[str] | None, text: str | Non
     return pattern is None or (text is not None and index.hit(pattern, text))
 
 
-def _plain(when: When, e: Evidence, context: Context, index: ScopeIndex, size_ok: bool) -> bool:
-    """The conditions that need no scope and no conclusion."""
+def plain(when: When, e: Evidence, context: Context, index: ScopeIndex, size_ok: bool) -> bool:
+    """The conditions that need no scope, no frame and no conclusion: do they hold?"""
     group = e.group
     return (
         _in(when.op, e.op)
@@ -250,14 +257,20 @@ def _plain(when: When, e: Evidence, context: Context, index: ScopeIndex, size_ok
         and _text_ok(index, when.kernel, e.kernel)
         and _in(when.splits, e.splits)
         and _in(when.ndim, e.ndim)
+        and _in(when.place, e.place)
         and (not when.framework or bool(context.frameworks.intersection(when.framework)))
         and not context.frameworks.intersection(when.no_framework)
         and group.ops.issuperset(when.group_ops)
         and group.traffic.issuperset(when.group_traffic)
         and when.world in (None, group.world)
         and (not (when.fact or when.no_fact) or _facts_ok(when, context, group.key))
-        and (when.job_group is None or any(index.hit(when.job_group, d) for d in context.job_groups))
+        and (when.job_group is None or _any(index, when.job_group, context.job_groups))
+        and not (when.no_job_group is not None and _any(index, when.no_job_group, context.job_groups))
     )
+
+
+def _any(index: ScopeIndex, pattern: re.Pattern[str], texts: tuple[str, ...]) -> bool:
+    return any(index.hit(pattern, t) for t in texts)
 
 
 def _facts_ok(when: When, context: Context, group: object) -> bool:
@@ -266,7 +279,10 @@ def _facts_ok(when: When, context: Context, group: object) -> bool:
 
 
 def _derived(when: When, derived: Derived) -> tuple[str, float] | None:
-    """Worst (tier, confidence) of the conclusions the rule builds on; None when one is not as asked."""
+    """Worst (tier, confidence) of the conclusions the rule builds on; None when one is not as asked.
+
+    A rule that would hold without a conclusion does not build on it.
+    """
     if when.single_duty is not None and when.single_duty != derived.single_duty:
         return None
     worst = ("A", 1.0)
@@ -279,6 +295,8 @@ def _derived(when: When, derived: Derived) -> tuple[str, float] | None:
         if not fits:
             if known or ABSENT not in asked:
                 return None
+            continue
+        if ABSENT in asked:
             continue
         best = min(fits, key=lambda v: (v[0], -v[1]))
         worst = (max(worst[0], best[0]), min(worst[1], best[1]))
@@ -294,9 +312,9 @@ def _depth(when: When, e: Evidence, index: ScopeIndex) -> int | None:
             if depth < 0:
                 return None
     if when.nearest_scope is not None:
-        if not e.scopes or not index.hit(when.nearest_scope, e.scopes[-1]):
+        depth = next((i for i, s in enumerate(reversed(e.scopes)) if not s.startswith(_OWN)), -1)
+        if depth < 0 or not index.hit(when.nearest_scope, e.scopes[-1 - depth]):
             return None
-        depth = 0
     if when.outer_scope is not None:
         further = e.scopes if when.scope is None else e.scopes[: len(e.scopes) - 1 - depth]
         if index.depth(when.outer_scope, further) < 0:
@@ -304,18 +322,14 @@ def _depth(when: When, e: Evidence, index: ScopeIndex) -> int | None:
     return depth
 
 
-def match(
-    rule_when: When, e: Evidence, context: Context, index: ScopeIndex, derived: Derived | None, size_ok: bool
-) -> Match | None:
-    """Does a rule hold for this evidence? `derived` = conclusions so far (needed by rules that ask for them)."""
-    when = rule_when
-    if not _plain(when, e, context, index, size_ok):
-        return None
+def match(when: When, e: Evidence, index: ScopeIndex, derived: Derived | None) -> Match | None:
+    """Does a rule whose `plain` conditions hold stand? `derived` = conclusions so far, for rules that ask for them."""
     depth = _depth(when, e, index)
     if depth is None:
         return None
-    if when.no_scope is not None and index.depth(when.no_scope, e.scopes) >= 0:
-        return None
+    for pattern, places in ((when.no_scope, e.scopes), (when.no_frame, e.frames)):
+        if pattern is not None and index.depth(pattern, places) >= 0:
+            return None
     floor = None
     if when.derived:
         floor = _derived(when, derived or Derived())
@@ -341,6 +355,8 @@ def _saw(when: When, e: Evidence, depth: int, derived: Derived | None) -> str:
         parts.append(f"frame {e.frames[-1 - depth]}" if rests_on_frame else f"scope {e.scopes[-1 - depth]}")
     if when.framework:
         parts.append(f"framework {' or '.join(when.framework)}")
+    if when.place:
+        parts.append(f"place {e.place.replace('_', ' the ')}")
     if when.splits:
         parts.append(f"{e.splits} split sizes")
     parts += [f"group traffic {t}" for t in when.group_traffic]

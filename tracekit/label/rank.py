@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tracekit.label.apply import apply_rules
+from tracekit.label.apply import apply_rules, described
 from tracekit.label.collectives import Attached, attach, describe_activities
 from tracekit.label.engine import explain
+from tracekit.label.frameworks import detect
 from tracekit.label.groups import Groups
 from tracekit.label.host import (
     add_orphans,
@@ -30,6 +31,7 @@ from tracekit.label.hostcalls import (
 )
 from tracekit.label.job import Job
 from tracekit.label.kernels import COMPUTE, DeviceKinds, classify
+from tracekit.label.place import places
 from tracekit.label.steps import Steps, find_steps
 from tracekit.model import NO_TIME, Activities, Call, DeviceClass, HealthEntry, HostCat, Kind, LabelledRank
 from tracekit.parsers.links import Links, link
@@ -70,8 +72,10 @@ def label_rank(trace: RankTrace, rules: Rules, job: Job | None = None) -> Labell
         activities = _device_activities(trace, links, kinds, found)
     _scopes(trace, links, host, found, rules)
     calls = _in_order(found.calls, activities)
-    frameworks = apply_rules(calls, rules, trace, steps, job or Job())
-    return LabelledRank(
+    for call, place in zip(calls, places(calls, trace, steps), strict=True):
+        call.place = place
+    descriptions = described(calls, trace.meta)
+    out = LabelledRank(
         meta=trace.meta,
         rank=trace.meta.rank,
         activities=activities,
@@ -80,8 +84,11 @@ def label_rank(trace: RankTrace, rules: Rules, job: Job | None = None) -> Labell
         event_counts=trace.event_counts,
         health=[*trace.health, *_health(trace, links, kinds, found, groups, steps, activities)],
         window_ns=trace.window_ns,
-        frameworks=tuple(sorted(frameworks)),
+        frameworks=detect(rules.frameworks, trace.names, trace.meta.extra, descriptions),
+        step_names=steps.names,
     )
+    apply_rules(out, rules, job or Job())
+    return out
 
 
 def explain_call(call: Call) -> list[str]:

@@ -14,7 +14,10 @@ from tracekit.errors import RuleError
 from tracekit.label.behaviour import TRAFFIC
 from tracekit.label.frameworks import FrameworkRule
 from tracekit.label.kernels import KernelRule
+from tracekit.label.layout.tables import TABLES as LAYOUT_TABLES
+from tracekit.label.layout.tables import LayoutTables, load_tables
 from tracekit.label.matching import FIELDS, TIERS, Expectation, FactRule, LabelRule, SizeTest, When
+from tracekit.label.place import PLACES
 from tracekit.label.schema import Field, Place, check, compiled
 from tracekit.label.steps import UNRANKED, USER_RANK, StepRule
 from tracekit.label.vocabulary import C10dOp, DType, Vocabulary, squash
@@ -35,16 +38,19 @@ PURPOSES = (
 MAX_RULE_FILE = 4 << 20
 _SIZE = {
     "min_elements": Field("int"), "max_elements": Field("int"), "min_bytes": Field("int"),
-    "max_bytes": Field("int"), "relation": Field("str", choices=("shrinks", "grows", "equal")),
+    "max_bytes": Field("int"), "max_input": Field("int"),
+    "relation": Field("str", choices=("shrinks", "grows", "equal")),
 }  # fmt: skip
 _WHEN = {
     "group_desc": Field("pattern"), "group_name": Field("pattern"), "job_group": Field("pattern"),
     "op": Field("strings"), "op_raw": Field("pattern"), "dtype": Field("strings"), "family": Field("strings"),
     "framework": Field("strings"), "kernel": Field("pattern"), "scope": Field("pattern"),
     "nearest_scope": Field("pattern"), "no_scope": Field("pattern"), "group_ops": Field("strings"),
-    "outer_scope": Field("pattern"), "frame": Field("pattern"), "no_framework": Field("strings"),
+    "outer_scope": Field("pattern"), "frame": Field("pattern"), "no_frame": Field("pattern"),
+    "no_job_group": Field("pattern"), "no_framework": Field("strings"),
     "splits": Field("strings", choices=("even", "uneven", "single")), "ndim": Field("strings"),
-    "world": Field("bool"), "group_traffic": Field("strings", choices=TRAFFIC),
+    "place": Field("strings", choices=PLACES), "world": Field("bool"),
+    "group_traffic": Field("strings", choices=TRAFFIC),
     "fact": Field("strings"), "no_fact": Field("strings"), "phase": Field("strings"), "axes": Field("strings"),
     "purpose": Field("strings"), "single_duty": Field("bool"), "size": Field("table", fields=_SIZE),
 }  # fmt: skip
@@ -101,13 +107,18 @@ class Rules:
     frameworks: list[FrameworkRule] = field(default_factory=list)
     vocabulary: Vocabulary = field(default_factory=Vocabulary)
     files: list[str] = field(default_factory=list)
+    extra_files: tuple[Path, ...] = ()
+
+    @cached_property
+    def layouts(self) -> LayoutTables:
+        """Axis orders and creation orders."""
+        return load_tables(self.extra_files)
 
     @cached_property
     def frames(self) -> re.Pattern[str] | None:
         """Matches every Python frame that some rule asks for; None when none does."""
-        asked = [r.when.frame for r in self.labels] + [
-            x.when.frame for f in self.facts for x in (*f.present, *f.absent)
-        ]
+        whens = [r.when for r in self.labels] + [x.when for f in self.facts for x in (*f.present, *f.absent)]
+        asked = [pattern for when in whens for pattern in (when.frame, when.no_frame)]
         parts = {f"(?:{p.pattern})" for p in asked if p is not None}
         parts |= {re.escape(w.strip("^$")) for r in self.frameworks for w in r.frames}
         return re.compile("|".join(sorted(parts))) if parts else None
@@ -206,8 +217,11 @@ def _read(rules: Rules, text: str, name: str) -> None:
     except (tomllib.TOMLDecodeError, RecursionError) as e:
         raise RuleError(f"{name}: not a TOML file: {e}") from e
     for table, entries in data.items():
+        if table in LAYOUT_TABLES:
+            continue  # read by label.layout.tables
         if table not in _SCHEMA:
-            raise RuleError(f"{name}: [[{table}]]: no such table; there are {', '.join(sorted(_SCHEMA))}")
+            there = ", ".join(sorted([*_SCHEMA, *LAYOUT_TABLES]))
+            raise RuleError(f"{name}: [[{table}]]: no such table; there are {there}")
         if not isinstance(entries, list):
             raise RuleError(f"{name}: {table} must be written [[{table}]], once for each entry")
         for number, raw in enumerate(entries, 1):
@@ -258,7 +272,8 @@ def load_rules(extra_files: Iterable[str | Path] = (), step_pattern: str | None 
     base, extra = Rules(), Rules()
     for name, text in _built_in().items():
         _read(base, text, name)
-    for path in map(Path, extra_files):
+    paths = tuple(map(Path, extra_files))
+    for path in paths:
         _read(extra, _user_text(path), str(path))
     extra.steps = [replace(r, rank=USER_RANK) if r.rank == UNRANKED else r for r in extra.steps]
     for name in ("kernels", "steps", "labels", "facts", "frameworks"):
@@ -274,4 +289,5 @@ def load_rules(extra_files: Iterable[str | Path] = (), step_pattern: str | None 
     words.dtypes |= more.dtypes
     words.wrappers[:0] = more.wrappers
     base.files += extra.files
+    base.extra_files = paths
     return base

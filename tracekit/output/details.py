@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from tracekit.analysis.tables import constant, from_numpy
+from tracekit.analysis.tables import constant, from_numpy, from_words
 from tracekit.errors import UsageError
+from tracekit.model import NO_TIME
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tracekit.analysis.crossrank.run import CallColumns
     from tracekit.ingest.run import RunTables
 
 _TIMES = {"activities": ("ts_ns",), "collectives": ("ts_ns", "call_ts_ns")}
@@ -20,9 +22,10 @@ _TIMES = {"activities": ("ts_ns",), "collectives": ("ts_ns", "call_ts_ns")}
 
 def each(run: RunTables, table: str) -> Iterator[tuple[int | None, pa.Table]]:
     """(rank, table) one rank at a time, memory-mapped; sorted as the ranks of the run."""
-    for rank, files, shift in run.details:
+    for (rank, files, shift), added in zip(run.details, run.added, strict=True):
         with pa.memory_map(files[table]) as source:
-            yield rank, _placed(pa.ipc.open_file(source).read_all(), table, rank, shift)
+            data = _placed(pa.ipc.open_file(source).read_all(), table, rank, shift)
+            yield rank, _with_matches(data, added) if table == "collectives" else data
 
 
 def merged(run: RunTables, table: str) -> pa.Table:
@@ -41,6 +44,20 @@ def _placed(data: pa.Table, table: str, rank: int | None, shift: int) -> pa.Tabl
     if rank is not None:
         at = data.schema.get_field_index("rank")
         data = data.set_column(at, data.schema.field("rank"), constant(rank, data.num_rows, pa.int32()))
+    return data
+
+
+def _with_matches(data: pa.Table, added: CallColumns | str) -> pa.Table:
+    """The calls with what the other ranks tell of them; `added`: those columns, or why there are none."""
+    if isinstance(added, str):
+        columns = {"match": from_words([added] * data.num_rows)}
+    else:
+        columns = {name: from_numpy(v, pa.int64(), v == NO_TIME) for name, v in added.numbers.items()}
+        columns |= {name: from_numpy(v, pa.float64(), np.isnan(v)) for name, v in added.rates.items()}
+        columns |= {name: from_words(v) for name, v in added.texts.items()}
+    for name, values in columns.items():
+        at = data.schema.get_field_index(name)
+        data = data.set_column(at, data.schema.field(name), values)
     return data
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tracekit.output.summary import clean, ms
+from tracekit.output.text import clean, ms
 
 
 def lines(r: dict[str, Any]) -> list[str]:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from tracekit.output.summary import Grid, clean, summarise
+from tracekit.output.summary import summarise
+from tracekit.output.text import Grid, clean
 
 if TYPE_CHECKING:
     from tracekit.ingest.run import RunTables
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>()#+!|~@])")
 _JOINER = "\u2060"  # invisible; a backslash does not keep GitHub from linking
-_TEXT = {"strategy", "operation", "group", "where", "largest strategy", "complete", "rank"}
+_TEXT = {"verdict", "strategy", "operation", "group", "where", "largest strategy", "complete", "rank"}
 
 
 def escape(text: str) -> str:

@@ -38,7 +38,7 @@ def write(run: RunTables, folder: Path, *, overwrite: bool = False) -> Path:
     An older dataset of tracekit's is replaced; a folder with anything else in it only with overwrite
     (else UsageError, and nothing is touched).
     """
-    if not run.details:
+    if not run.details and not run.tables["stragglers"]:
         raise UsageError("the dataset needs the big tables: analyse with detail=True")
     folder = may_write(folder, [r["source"] for r in run.tables["ranks"]], overwrite=overwrite)
     staging = folder.with_name(f"{_prefix(folder)}{os.getpid()}")
@@ -187,7 +187,8 @@ def _manifest(run: RunTables, counts: dict[str, int]) -> dict[str, Any]:
         "origin_unix_ns": run.origin_ns if run.absolute else None,
         "clock": "unix" if run.absolute else "per-rank",
         "world_size": run.world_size,
-        "sources": [r["source"] for r in run.tables["ranks"] if r["used"]],
+        "sources": [r["source"] for r in run.tables["ranks"] if r["used"]]
+        + [r["source"] for r in run.tables["stragglers"] if r["scope"] == "job"],
         "tables": {
             name: {"rows": n, "partitioned_by": ["rank"] if TABLES[name].per_rank and _partitioned(run) else []}
             for name, n in counts.items()

@@ -5,12 +5,13 @@ Only arranges published numbers: sums and medians over ranks and steps, no metri
 
 from __future__ import annotations
 
-import re
 import statistics
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tracekit.model import CPU_DEVICE
+from tracekit.output import crossrank
+from tracekit.output.text import Grid, clean, ms, percent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -19,23 +20,12 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 COLLAPSE_ABOVE = 8
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2066-\u2069]")
 
 DEFINITIONS = (
     "exposed = communication that no compute hides, |C \\ K|; hidden = |C ∩ K|; totals are lengths of unions",
     "attributed = exposed time, each instant divided equally among the strategies active in it; adds up exactly",
     "copy = only copies or sets; fused = kernels that communicate and compute at once; idle = nothing on the device",
 )
-
-
-@dataclass(slots=True)
-class Grid:
-    """One table of the report; numbers are already text."""
-
-    title: str
-    columns: tuple[str, ...]
-    rows: list[tuple[str, ...]] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -50,37 +40,32 @@ class Summary:
     definitions: tuple[str, ...] = DEFINITIONS
 
 
-def clean(text: object) -> str:
-    """Text from a trace without control and direction characters."""
-    return _CONTROL.sub("?", str(text))
-
-
-def ms(ns: float | None) -> str:
-    """ns → ms with a precision that suits its size; "–" when unknown."""
-    if ns is None:
-        return "–"
-    value = ns / 1e6
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.1f}" if abs(value) >= 10 else f"{value:.3f}"
-
-
-def percent(part: float, whole: float) -> str:
-    """Share in per cent, or "–" of nothing."""
-    return f"{100 * part / whole:.1f} %" if whole else "–"
-
-
 def summarise(run: RunTables, *, all_ranks: bool = False, steps: bool = False) -> Summary:
     """Arrange a run's tables for reading."""
     windows = _steps_to_use(run)
-    grids = [_breakdown(run, all_ranks), _strategies(run), _worst(run), _sites(run)]
+    grids = [
+        _breakdown(run, all_ranks),
+        _strategies(run),
+        _worst(run),
+        _sites(run),
+        *crossrank.grids(run),
+        _unlabelled(run),
+    ]
     if steps:
         grids.insert(1, _steps(run))
-    return Summary(
+    summary = Summary(
         header=_header(run),
         verdict=_verdict(run, windows),
         grids=[g for g in grids if g.rows],
         findings=_findings(run.tables["findings"]),
         data=_data(run),
+        definitions=(*DEFINITIONS, crossrank.DEFINITION) if run.tables["waiting"] else DEFINITIONS,
     )
+    if rows := run.tables.get("stragglers"):
+        from tracekit.output import stragglers
+
+        stragglers.add(summary, rows, alone=not run.tables["ranks"], all_ranks=all_ranks, steps=steps)
+    return summary
 
 
 def _findings(rows: Iterable[Row]) -> list[tuple[str, str]]:
@@ -106,7 +91,10 @@ def _header(run: RunTables) -> str:
     elif any(t["device"] == CPU_DEVICE for t in run.tables["totals"]):
         parts.append("CPU")
     if run.frameworks:
-        parts.append(clean(", ".join(run.frameworks)))
+        parts.append(clean(", ".join(run.frameworks.values())))
+    layout = run.layout["inferred"]
+    if layout is not None and layout["text"]:
+        parts.append(f"{clean(layout['text'])} (from {clean(layout['source'])})")
     return " · ".join(parts)
 
 
@@ -201,6 +189,9 @@ def _strategies(run: RunTables) -> Grid:
         ("strategy", "calls", "total", "hidden", "exposed", "alone", "attributed", "share"),
     )
     whole = sum(r["attributed_ns"] or 0 for r in found.values())
+    waits = any(r["attributed_wait_ns"] is not None for r in found.values())
+    if waits:
+        grid.columns += ("of it waiting",)
     for name, row in sorted(
         found.items(), key=lambda kv: (-(kv[1]["attributed_ns"] or 0), -(kv[1]["total_ns"] or 0), kv[0])
     ):
@@ -211,6 +202,7 @@ def _strategies(run: RunTables) -> Grid:
                 f"{row['count']:,}",
                 *(ms(None if c is None else c / ranks) for c in cells),
                 percent(row["attributed_ns"] or 0, whole),
+                *((ms(None if (w := row["attributed_wait_ns"]) is None else w / ranks),) if waits else ()),
             )
         )
     if ranks > 1 and grid.rows:
@@ -259,6 +251,28 @@ def _sites(run: RunTables) -> Grid:
     return grid
 
 
+def _unlabelled(run: RunTables) -> Grid:
+    """Call sites without a label: what was seen there."""
+    grid = Grid(
+        "call sites without a label (ms, summed over ranks)",
+        ("operation", "group", "type", "payload", "calls", "total", "possible", "where", "example"),
+    )
+    for s in run.coverage.get("unlabelled", [])[:5]:
+        size = f" ×{s['group_size']}" if s["group_size"] else ""
+        payload = "–" if s["payload_bytes"] is None else f"{s['payload_bytes']:,} B"
+        possible = (s["alternatives"] or "–").replace(" ", ", ")
+        grid.rows.append(
+            (
+                s["op"], clean(s["group"] or "–")[:34] + size, clean(s["dtype"] or "–"), payload, f"{s['count']:,}",
+                ms(s["total_ns"]), possible, clean(s["site"] or "–")[:50], s["example"],
+            )
+        )  # fmt: skip
+    if grid.rows:
+        grid.notes.append("`tracekit explain PATH --collective EXAMPLE` shows what each rule saw; docs/recording.md "
+                          "says what to switch on so that labels are certain")  # fmt: skip
+    return grid
+
+
 def _steps(run: RunTables) -> Grid:
     grid = Grid(
         "steps (ms)", ("rank", "step", "window", "compute only", "overlapped", "exposed comm", "idle", "complete")
@@ -291,7 +305,9 @@ def _data(run: RunTables) -> list[str]:
         lines.append(
             f"{percent(cover['labelled_ns'], cover['comm_ns'])} of communication time labelled"
             + (f" ({tiers})" if tiers else "")
+            + (f", {percent(cover['labelled_bytes'], cover['bytes'])} of its bytes" if cover["bytes"] else "")
         )
+    lines += crossrank.clock_line(run)
     lines += [_health_line(h) for h in _worst_health(run.tables["health"])]
     if not run.absolute and used > 1:
         lines.append("not all files have a time base: times count from each rank's own start")

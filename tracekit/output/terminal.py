@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tracekit.output.summary import Grid, Summary, clean, summarise
+from tracekit.output.summary import Summary, summarise
+from tracekit.output.text import Grid, clean
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -39,7 +40,7 @@ def _grid(grid: Grid, console: Console) -> None:
     table = Table(
         title=Text(grid.title, style="bold"), title_justify="left", box=None, pad_edge=False, padding=(0, 2, 0, 0)
     )
-    left = {"rank", "strategy", "operation", "group", "where", "largest strategy", "complete"}
+    left = {"verdict", "rank", "strategy", "operation", "group", "where", "largest strategy", "complete"}
     for name in grid.columns:
         table.add_column(
             name, justify="left" if name in left else "right", overflow="fold" if name == "where" else "ellipsis"

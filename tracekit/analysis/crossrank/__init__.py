@@ -1,0 +1,1 @@
+"""Several ranks together: matched calls, clocks, waiting, verdicts, imbalance."""

@@ -1,0 +1,273 @@
+"""Clock differences between ranks, from the ends of matched synchronising calls.
+
+All ranks leave such a call at nearly the same moment, so the median difference of its ends is the difference of the
+clocks and the residual spread its error (theory: 6.3). Ranks of one host share a clock; that is checked, not assumed.
+Where the laws of causality contradict every offset, no aligned time is given.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tracekit.analysis.crossrank.align import END_SKEW_NS, SAME_HOST_NS
+from tracekit.analysis.crossrank.sequences import SYNCHRONISING
+from tracekit.model import NO_TIME
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from tracekit.analysis.crossrank.columns import RankCalls
+    from tracekit.analysis.crossrank.matching import Match
+
+MIN_PAIRS = 3
+"""Fewer common calls give no offset with an error."""
+DRIFT_SPAN_NS = 5_000_000_000
+"""Drift is looked for only in recordings that share calls over this long."""
+DRIFT_GAIN = 0.5
+"""A drift is believed when it brings the spread of the residuals below this share."""
+_MAD = 1.4826
+_BROKEN = 0.02
+"""Share of causal pairs that may contradict an offset before it is refused."""
+
+
+@dataclass(slots=True)
+class Clock:
+    """What to add to a rank's times: offset_ns + drift · (t - at); error_ns: robust spread of the residuals.
+
+    method: `reference`, `same-host`, `collective-ends`, `message-order`, or why there is none: `not-connected`,
+    `infeasible`.
+    """
+
+    method: str
+    offset_ns: int | None = None
+    error_ns: int | None = None
+    drift_ppm: float = 0.0
+    at: int = 0
+    pairs: int = 0
+    component: int = -1
+
+    @property
+    def aligned(self) -> bool:
+        """True when times can be put on the common clock."""
+        return self.offset_ns is not None
+
+    def place(self, times: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Times on the common clock; `NO_TIME` stays."""
+        if self.offset_ns is None:
+            return np.full(len(times), NO_TIME, np.int64)
+        moved = times + self.offset_ns
+        if self.drift_ppm:
+            moved = moved + np.rint((times - self.at) * (self.drift_ppm * 1e-6)).astype(np.int64)
+        return np.where(times == NO_TIME, NO_TIME, moved)
+
+
+@dataclass(slots=True)
+class _Edge:
+    """Common calls of two recordings: their ends and starts on both clocks."""
+
+    end_a: NDArray[np.int64]
+    end_b: NDArray[np.int64]
+    start_a: NDArray[np.int64]
+    start_b: NDArray[np.int64]
+
+
+def align_clocks(parts: Sequence[RankCalls], matches: Sequence[Match]) -> list[Clock]:
+    """A clock for each recording, against the first of its connected component.
+
+    Along a chain of groups offsets add up and errors, too; the chain with most common calls is taken, messages and
+    the bare word of a host's name only where no collective ties two recordings.
+    """
+    edges = _edges(parts, matches)
+    bounds = _message_bounds(parts, matches)
+    hosts = {
+        (p, q): (-SAME_HOST_NS, SAME_HOST_NS)
+        for p in range(len(parts)) for q in range(p + 1, len(parts)) if _one_host(parts[p], parts[q])
+    }  # fmt: skip
+    tree: dict[int, list[int]] = defaultdict(list)
+    root = list(range(len(parts)))
+    for kind in (edges, bounds, hosts):
+        for p, q in sorted(kind, key=lambda pq: (-len(edges[pq].end_a) if pq in edges else 0, pq)):
+            if (a := _find(root, p)) != (b := _find(root, q)):
+                root[max(a, b)] = min(a, b)
+                tree[p].append(q)
+                tree[q].append(p)
+    clocks = [Clock("not-connected") for _ in parts]
+    for start in range(len(parts)):
+        if clocks[start].component < 0 and start in tree:
+            _walk(parts, edges, bounds, tree, clocks, start)
+    _refuse_infeasible(edges, clocks)
+    return clocks
+
+
+def _one_host(a: RankCalls, b: RankCalls) -> bool:
+    return a.host is not None and a.host == b.host and a.comparable and b.comparable
+
+
+def _message_bounds(parts: Sequence[RankCalls], matches: Sequence[Match]) -> dict[tuple[int, int], tuple[int, int]]:
+    """Bounds of what to add to the second clock, where messages went both ways: none arrives before it was sent."""
+    low: dict[tuple[int, int], int] = {}
+    high: dict[tuple[int, int], int] = {}
+    starts, ends = [p.begin for p in parts], [p.end for p in parts]
+    for match in matches:
+        if match.stream.kind != "p2p" or match.stream.pair is None:
+            continue
+        sent = 0 if parts[match.parts[0]].rank == match.stream.pair[0] else 1
+        (sender, s), (receiver, r) = ((match.parts[i], match.rows[i]) for i in (sent, 1 - sent))
+        begin, end = int(starts[sender][s]), int(ends[receiver][r])
+        if NO_TIME in (begin, end):
+            continue
+        key = (min(sender, receiver), max(sender, receiver))
+        if sender < receiver:
+            low[key] = max(low.get(key, begin - end), begin - end)
+        else:
+            high[key] = min(high.get(key, end - begin), end - begin)
+    return {k: (low[k], high[k]) for k in low if k in high and not _one_host(parts[k[0]], parts[k[1]])} | {
+        k: (low.get(k, -SAME_HOST_NS), high.get(k, SAME_HOST_NS))
+        for k in sorted({*low, *high}) if _one_host(parts[k[0]], parts[k[1]])
+    }  # fmt: skip
+
+
+def _find(root: list[int], p: int) -> int:
+    while root[p] != p:
+        root[p] = root[root[p]]
+        p = root[p]
+    return p
+
+
+def _edges(parts: Sequence[RankCalls], matches: Sequence[Match]) -> dict[tuple[int, int], _Edge]:
+    """Common synchronising calls of pairs of recordings: each call ties its first recording to the others."""
+    found: dict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
+    ops = [p.texts("op") for p in parts]
+    starts, ends = [p.start for p in parts], [p.end for p in parts]
+    for match in matches:
+        first, row = match.parts[0], match.rows[0]
+        if ops[first][row] not in SYNCHRONISING or match.stream.kind == "p2p":
+            continue
+        timed = [(p, r) for p, r in zip(match.parts, match.rows, strict=True) if ends[p][r] != NO_TIME]
+        if any(_partial(parts[p], r) for p, r in timed):
+            continue
+        for p, r in timed[1:]:
+            found[timed[0][0], p].append((timed[0][1], r))
+    out = {}
+    for (p, q), rows in found.items():
+        if len(rows) >= MIN_PAIRS:
+            a, b = (np.array(column, np.int64) for column in zip(*rows, strict=True))
+            out[p, q] = _Edge(ends[p][a], ends[q][b], starts[p][a], starts[q][b])
+    return out
+
+
+def _partial(part: RankCalls, row: int) -> bool:
+    peers, size = int(part.number["peers"][row]), int(part.number["group_size"][row])
+    return peers != NO_TIME and size != NO_TIME and peers < size - 1
+
+
+def _walk(
+    parts: Sequence[RankCalls],
+    edges: dict[tuple[int, int], _Edge],
+    bounds: dict[tuple[int, int], tuple[int, int]],
+    tree: dict[int, list[int]],
+    clocks: list[Clock],
+    start: int,
+) -> None:
+    clocks[start] = Clock("reference", 0, 0, component=start)
+    queue = [start]
+    while queue:
+        p = queue.pop(0)
+        for q in sorted(tree[p]):
+            if clocks[q].component >= 0:
+                continue
+            if (p, q) in edges:
+                clocks[q] = _by_ends(parts[p], parts[q], edges[p, q], clocks[p], start)
+            elif (q, p) in edges:
+                clocks[q] = _by_ends(parts[p], parts[q], _turned(edges[q, p]), clocks[p], start)
+            else:
+                low, high = bounds.get((min(p, q), max(p, q)), (-SAME_HOST_NS, SAME_HOST_NS))
+                limits = (low, high) if p < q else (-high, -low)
+                clocks[q] = _by_bounds(parts[p], parts[q], limits, clocks[p], start)
+            queue.append(q)
+
+
+def _turned(e: _Edge) -> _Edge:
+    return _Edge(e.end_b, e.end_a, e.start_b, e.start_a)
+
+
+def _by_bounds(a: RankCalls, b: RankCalls, limits: tuple[int, int], known: Clock, component: int) -> Clock:
+    """The clock of b where only messages, or the host's name, tie it to that of a."""
+    low, high = limits
+    if not known.aligned or low > high + END_SKEW_NS:
+        return Clock("infeasible", component=component)
+    offset, error = known.offset_ns or 0, known.error_ns or 0
+    if _one_host(a, b):
+        if low > SAME_HOST_NS or high < -SAME_HOST_NS:
+            return Clock("infeasible", component=component)
+        method = "same-host" if known.method in _SHARED else known.method
+        return Clock(method, offset, error, known.drift_ppm, known.at, component=component)
+    middle, half = (low + high) // 2, max(high - low, 0) // 2
+    return Clock("message-order", offset + middle, error + half, known.drift_ppm, known.at, component=component)
+
+
+def _by_ends(a: RankCalls, b: RankCalls, edge: _Edge, known: Clock, component: int) -> Clock:
+    """The clock of b from that of a and their common calls."""
+    if not known.aligned:
+        return Clock("infeasible", component=component)
+    target, n = known.place(edge.end_a), len(edge.end_a)
+    difference = target - edge.end_b
+    offset = int(np.median(difference))
+    spread = _spread(difference - offset)
+    error = (known.error_ns or 0) + spread
+    if _one_host(a, b) and known.method in _SHARED:
+        if abs(offset) <= SAME_HOST_NS:
+            return Clock("same-host", 0, spread + min(abs(offset), spread), pairs=n, component=component)
+        # clocks of one host cannot differ that much: what is matched here is not one call
+        return Clock("infeasible", pairs=n, component=component)
+    drift, at = 0.0, int(edge.end_b[0])
+    if int(edge.end_b.max() - edge.end_b.min()) >= DRIFT_SPAN_NS and n >= 2 * MIN_PAIRS:
+        at = int(edge.end_b.min())
+        slope, base = _line(edge.end_b - at, difference - offset)
+        left = difference - offset - np.rint(base + slope * (edge.end_b - at)).astype(np.int64)
+        if _spread(left) <= DRIFT_GAIN * spread:
+            drift, offset, error = slope * 1e6, offset + int(base), (known.error_ns or 0) + _spread(left)
+    return Clock("collective-ends", offset, error, drift, at, n, component)
+
+
+_SHARED = ("reference", "same-host")
+
+
+def _spread(residual: NDArray[np.int64]) -> int:
+    """Robust standard deviation."""
+    return int(np.ceil(_MAD * float(np.median(np.abs(residual - np.median(residual))))))
+
+
+def _line(x: NDArray[np.int64], y: NDArray[np.int64]) -> tuple[float, float]:
+    """(slope, intercept) of a line through most points: least squares on the half nearest to it, three times over."""
+    keep = np.ones(len(x), np.bool_)
+    slope = base = 0.0
+    for _ in range(3):
+        slope, base = (float(v) for v in np.polyfit(x[keep].astype(np.float64), y[keep].astype(np.float64), 1))
+        left = np.abs(y - (base + slope * x))
+        keep = left <= np.median(left)
+        if np.ptp(x[keep]) == 0:
+            break
+    return slope, base
+
+
+def _refuse_infeasible(edges: dict[tuple[int, int], _Edge], clocks: list[Clock]) -> None:
+    """A component in which a call often ends before it began elsewhere has no common clock."""
+    broken: dict[int, list[int]] = defaultdict(lambda: [0, 0])
+    for (p, q), e in edges.items():
+        a, b = clocks[p], clocks[q]
+        if not (a.aligned and b.aligned):
+            continue
+        slack = END_SKEW_NS + 3 * ((a.error_ns or 0) + (b.error_ns or 0))
+        early = np.maximum(a.place(e.start_a) - b.place(e.end_b), b.place(e.start_b) - a.place(e.end_a))
+        broken[q][0] += int((early > slack).sum())
+        broken[q][1] += len(early)
+    for q, (bad, total) in broken.items():
+        if bad > _BROKEN * total:
+            clocks[q] = Clock("infeasible", pairs=total, component=clocks[q].component)

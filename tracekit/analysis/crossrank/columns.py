@@ -1,0 +1,153 @@
+"""What the cross-rank step needs of one rank: a few numpy columns of its `collectives` file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from tracekit.model import NO_TIME
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+Row = dict[str, Any]
+_TEXTS = ("op", "group_id", "group_name", "dtype", "strategy", "purpose", "phase", "scope", "family")
+_NUMBERS = (
+    "group_size", "seq", "src_rank", "dst_rank", "in_nelems", "out_nelems", "payload_bytes", "call_ts_ns", "ts_ns",
+    "dur_ns", "device", "step", "coalesced_into", "peers",
+)  # fmt: skip
+
+
+@dataclass(slots=True)
+class RankInput:
+    """One analysed recording: `files` from the worker, `shift` ns from its own times to the run's axis.
+
+    comparable: its times are Unix times (else only durations compare). steps, totals: rows of those tables
+    (times on its own axis), markers: whether its steps come from markers and so mean the same on all ranks.
+    """
+
+    rank: int
+    files: dict[str, str]
+    shift: int = 0
+    host: str | None = None
+    comparable: bool = False
+    steps: list[Row] = field(default_factory=list)
+    totals: list[Row] = field(default_factory=list)
+
+    @property
+    def markers(self) -> bool:
+        """True when step numbers come from markers."""
+        return bool(self.steps) and all(s["found_by"] != "whole-window" for s in self.steps)
+
+
+@dataclass(slots=True)
+class RankCalls:
+    """The calls of one recording in call order; times on the run's axis, `NO_TIME` = missing number.
+
+    text: column → (int32 codes, names), code -1 = null; number: column → int64; comms: uint64 ids with their
+    presence; window: first start and last end of device activity.
+    """
+
+    rank: int
+    host: str | None
+    comparable: bool
+    markers: bool
+    window: tuple[int, int]
+    text: dict[str, tuple[NDArray[np.int32], list[str]]]
+    number: dict[str, NDArray[np.int64]]
+    comms: NDArray[np.uint64]
+    has_comms: NDArray[np.bool_]
+
+    def __len__(self) -> int:
+        return len(self.comms)
+
+    def texts(self, column: str) -> list[str | None]:
+        """A text column as Python strings."""
+        codes, names = self.text[column]
+        words: list[str | None] = [*names, None]
+        return [words[c] for c in codes.tolist()]
+
+    @property
+    def start(self) -> NDArray[np.int64]:
+        """Start on the device or worker, ns."""
+        return self.number["ts_ns"]
+
+    @property
+    def begin(self) -> NDArray[np.int64]:
+        """When a call can first have reached other ranks: its start; on gloo a send leaves with the operator's call."""
+        call = self.number["call_ts_ns"]
+        ops, libraries = self.text["op"], self.text["family"]
+        sends = np.isin(ops[0], [i for i, name in enumerate(ops[1]) if name == "send"])
+        gloo = np.isin(libraries[0], [i for i, name in enumerate(libraries[1]) if name == "gloo"])
+        return np.where(sends & gloo & (call != NO_TIME), call, self.start)
+
+    @property
+    def end(self) -> NDArray[np.int64]:
+        """End on the device or worker, ns; `NO_TIME` where the call has no duration."""
+        dur = self.number["dur_ns"]
+        return np.where((dur == NO_TIME) | (self.start == NO_TIME), NO_TIME, self.start + dur)
+
+
+def load(one: RankInput) -> RankCalls:
+    """Read the columns of one recording; others of the file are not touched (it is memory-mapped)."""
+    with pa.memory_map(one.files["collectives"]) as source:
+        reader = pa.ipc.open_file(source)
+        table = reader.read_all().select([*_TEXTS, *_NUMBERS, "comms_id"]).combine_chunks()
+        text = {name: _codes(table.column(name)) for name in _TEXTS}
+        number = {name: _numbers(table.column(name)) for name in _NUMBERS}
+        comms, has_comms = plain(table.column("comms_id"), np.dtype(np.uint64))
+    for name in ("call_ts_ns", "ts_ns"):
+        known = number[name] != NO_TIME
+        number[name][known] += one.shift
+    low, high = hull(one.files["busy"])
+    return RankCalls(
+        one.rank, one.host, one.comparable, one.markers, (low + one.shift, high + one.shift), text, number, comms,
+        has_comms,
+    )  # fmt: skip
+
+
+def hull(path: str) -> tuple[int, int]:
+    """First start and last end of device activity in a `busy` file, on the recording's own axis."""
+    with pa.memory_map(path) as source:
+        table = pa.ipc.open_file(source).read_all()
+        if not table.num_rows:
+            return 0, 0
+        start, _ = plain(table.column("ts_ns"), np.dtype(np.int64))
+        dur, _ = plain(table.column("dur_ns"), np.dtype(np.int64))
+        return int(start.min()), int((start + dur).max())
+
+
+def plain(column: pa.ChunkedArray[Any], dtype: np.dtype[Any]) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+    """(values, presence) of a number column, copied out of the file; nulls hold anything."""
+    values, present = [np.empty(0, dtype)], [np.empty(0, np.bool_)]
+    for chunk in column.chunks:
+        validity, data = chunk.buffers()
+        n, at = len(chunk), chunk.offset
+        values.append(np.frombuffer(data, dtype)[at : at + n] if data is not None else np.zeros(n, dtype))
+        if validity is None or not chunk.null_count:
+            present.append(np.ones(n, np.bool_))
+        else:
+            bits = np.unpackbits(np.frombuffer(validity, np.uint8), bitorder="little")
+            present.append(bits[at : at + n].astype(np.bool_))
+    return np.concatenate(values), np.concatenate(present)
+
+
+def _numbers(column: pa.ChunkedArray[Any]) -> NDArray[np.int64]:
+    values, present = plain(column, np.dtype(np.int32 if column.type == pa.int32() else np.int64))
+    out = values.astype(np.int64)
+    out[~present] = NO_TIME
+    return out
+
+
+def _codes(column: pa.ChunkedArray[Any]) -> tuple[NDArray[np.int32], list[str]]:
+    if not column.num_chunks:
+        return np.empty(0, np.int32), []
+    chunk = column.chunk(0)
+    names = [str(n) for n in chunk.dictionary.to_pylist()]
+    codes, present = plain(pa.chunked_array([chunk.indices]), np.dtype(np.int32))
+    out = codes.copy()
+    out[~present] = -1
+    return out, names

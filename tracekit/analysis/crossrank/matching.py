@@ -1,0 +1,273 @@
+"""The same call on all ranks: by the id the job recorded, by the group's sequence number, or by order.
+
+Never by device stream, by time alone or by position from the start of a file. What cannot be told is left
+unmatched, with a reason.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from tracekit.analysis.crossrank.align import Aligned, Refused, align, equal_steps
+from tracekit.analysis.crossrank.clocks import align_clocks
+from tracekit.analysis.crossrank.sequences import Signatures, sequence
+from tracekit.analysis.crossrank.streams import Stream, find_streams
+from tracekit.model import NO_TIME
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from tracekit.analysis.crossrank.align import Sequence as CallSequence
+    from tracekit.analysis.crossrank.clocks import Clock
+    from tracekit.analysis.crossrank.columns import RankCalls
+
+CONFIDENCE = {"comms-id": 0.99, "seq": 0.97, "order": 0.9, "order-in-step": 0.85, "assumed-group": 0.6}
+"""How far a way of matching is trusted; each was checked by operation and size."""
+_TRUST = 0.95
+"""Sequence numbers of a group are believed when at least this share of them agrees in operation and size."""
+_ENOUGH = 8
+"""Calls that must fit before ranks without a named group are taken for one group."""
+
+
+@dataclass(slots=True)
+class Match:
+    """One call: `rows[i]` of part `parts[i]`. expected: ranks that took part, where known."""
+
+    stream: Stream
+    how: str
+    parts: tuple[int, ...]
+    rows: tuple[int, ...]
+
+    @property
+    def expected(self) -> int | None:
+        """Ranks that took part in the call, as far as the files tell."""
+        return 2 if self.stream.kind == "p2p" else self.stream.size
+
+
+@dataclass(slots=True)
+class Matched:
+    """All matches, and why each call without a match has none: part → row → reason."""
+
+    matches: list[Match] = field(default_factory=list)
+    unmatched: dict[int, dict[int, str]] = field(default_factory=lambda: defaultdict(dict))
+
+    def leave(self, part: int, rows: Iterable[int], reason: str) -> None:
+        """Note why rows have no match."""
+        for row in rows:
+            self.unmatched[part].setdefault(row, reason)
+
+
+def match(parts: Sequence[RankCalls], *, ids: bool = True) -> Matched:
+    """Match the calls of all recordings of a run.
+
+    What is found without doubt aligns the clocks, and these may decide what was in doubt.
+
+    ids: False ignores recorded ids and sequence numbers (to test order against them).
+    """
+    streams = find_streams(parts)
+    found = [_match_stream(parts, s, ids, None) for s in streams.streams]
+    doubtful = [i for i, f in enumerate(found) if any(r in _DOUBT for w in f.unmatched.values() for r in w.values())]
+    if doubtful:
+        sure = [m for f in found for m in f.matches if m.how != "assumed-group"]
+        clocks = align_clocks(parts, sure)
+        if any(c.aligned and c.method != "same-host" and c.pairs for c in clocks):
+            for i in doubtful:
+                again = _match_stream(parts, streams.streams[i], ids, clocks)
+                if sum(len(m.rows) for m in again.matches) > sum(len(m.rows) for m in found[i].matches):
+                    found[i] = again
+    out = Matched()
+    for part, rows in streams.left_out.items():
+        out.unmatched[part] |= rows
+    for one in found:
+        out.matches += one.matches
+        for part, rows in one.unmatched.items():
+            out.unmatched[part] |= rows
+    return out
+
+
+_DOUBT = frozenset({"ambiguous", "clocks-differ", "group-unknown"})
+
+
+def _match_stream(parts: Sequence[RankCalls], stream: Stream, ids: bool, clocks: Sequence[Clock] | None) -> Matched:
+    out = Matched()
+    signatures = Signatures(parts, stream)
+    left = {p: list(rows) for p, rows in stream.rows.items()}
+    if ids and stream.kind == "group":
+        left = _by_comms_id(parts, stream, left, signatures, out)
+        if not _several_groups(parts, stream, left):
+            left = _by_seq(parts, stream, left, signatures, out)
+    left = {p: rows for p, rows in left.items() if rows}
+    reason = None
+    if sum(map(len, left.values())) < sum(map(len, stream.rows.values())):
+        reason = "no-id"  # the others of the stream were told apart by ids: order says nothing of these
+    elif _several_groups(parts, stream, left):
+        reason = "groups-of-one-name"
+    elif len({parts[p].rank for p in left}) < len(left):
+        reason = "several-recordings-of-a-rank"
+    if reason is None:
+        _by_order(parts, stream, left, signatures, clocks, out)
+    else:
+        for p, rows in left.items():
+            out.leave(p, rows, reason)
+    return out
+
+
+def _several_groups(parts: Sequence[RankCalls], stream: Stream, left: dict[int, list[int]]) -> bool:
+    """True when more ranks have calls under a group's name than the group has members."""
+    ranks = {parts[p].rank for p, rows in left.items() if rows}
+    return stream.members is None and stream.size is not None and len(ranks) > stream.size
+
+
+def _by_comms_id(
+    parts: Sequence[RankCalls], stream: Stream, left: dict[int, list[int]], signatures: Signatures, out: Matched
+) -> dict[int, list[int]]:
+    keyed = {
+        p: [(int(parts[p].comms[r]) if parts[p].has_comms[r] else None, r) for r in rows] for p, rows in left.items()
+    }
+    return _by_key(stream, keyed, signatures, "comms-id", out)
+
+
+def _by_seq(
+    parts: Sequence[RankCalls], stream: Stream, left: dict[int, list[int]], signatures: Signatures, out: Matched
+) -> dict[int, list[int]]:
+    """By sequence number, unless the numbers of this group contradict operation and size too often."""
+    keyed = {}
+    for p, rows in left.items():
+        seq = parts[p].number["seq"]
+        keyed[p] = [(None if seq[r] == NO_TIME else int(seq[r]), r) for r in rows]
+    trial = Matched()
+    rest = _by_key(stream, keyed, signatures, "seq", trial)
+    wrong = sum(len(rows) for rows in trial.unmatched.values())
+    right = sum(len(m.rows) for m in trial.matches)
+    if wrong > (1 - _TRUST) * (wrong + right):
+        return left
+    out.matches += trial.matches
+    for p, reasons in trial.unmatched.items():
+        for row, reason in reasons.items():
+            out.leave(p, [row], reason)
+    return rest
+
+
+def _by_key(
+    stream: Stream,
+    keyed: dict[int, list[tuple[int | None, int]]],
+    signatures: Signatures,
+    how: str,
+    out: Matched,
+) -> dict[int, list[int]]:
+    """Match rows of equal key; several rows of one key (a coalesced group) by their order. Returns rows without key.
+
+    Rows with a key that contradict each other in number, operation or size are left unmatched: `conflict`.
+    """
+    found: dict[int, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
+    rest: dict[int, list[int]] = {p: [] for p in keyed}
+    for p, pairs in keyed.items():
+        for key, row in pairs:
+            if key is None:
+                rest[p].append(row)
+            else:
+                found[key][p].append(row)
+    for by_part in found.values():
+        if len(by_part) == 1:
+            for p, rows in by_part.items():
+                out.leave(p, rows, "no-counterpart")
+            continue
+        same = len({len(rows) for rows in by_part.values()}) == 1
+        whole = list(zip(*by_part.values(), strict=False))
+        if not same or any(not signatures.agree(zip(by_part, rows, strict=True)) for rows in whole):
+            for p, rows in by_part.items():
+                out.leave(p, rows, "conflict")
+            continue
+        out.matches += [Match(stream, how, tuple(by_part), rows) for rows in whole]
+    return rest
+
+
+def _by_order(
+    parts: Sequence[RankCalls],
+    stream: Stream,
+    left: dict[int, list[int]],
+    signatures: Signatures,
+    clocks: Sequence[Clock] | None,
+    out: Matched,
+) -> None:
+    """Align every recording with one of them; calls at one place of the common order match."""
+    if len(left) == 1:
+        for p, rows in left.items():
+            out.leave(p, rows, "no-counterpart")
+        return
+    sequences = {
+        p: sequence(parts, stream, p, rows, signatures, clocks[p] if clocks else None) for p, rows in left.items()
+    }
+    base = _reference(sequences)
+    places: dict[int, dict[int, int]] = {base: {i: i for i in range(len(left[base]))}}
+    how: dict[int, str] = {}
+    fits = 0
+    for p in sorted(left):
+        if p == base:
+            continue
+        found = _aligned(stream, sequences[base], sequences[p])
+        if isinstance(found, Aligned):
+            places[p] = {j + found.shift: j for j in range(len(left[p]))}
+            how[p] = "order"
+            fits = max(fits, min(len(left[base]), len(left[p]) + found.shift) - max(found.shift, 0))
+        elif steps := equal_steps(sequences[base], sequences[p]):
+            places[p] = {i: j for a, b in steps for i, j in zip(a.tolist(), b.tolist(), strict=True)}
+            how[p] = "order-in-step"
+            fits = max(fits, len(places[p]))
+            out.leave(p, (r for j, r in enumerate(left[p]) if j not in places[p].values()), found.reason)
+        else:
+            out.leave(p, left[p], found.reason)
+    if stream.kind == "assumed" and (why := _not_one_group(parts, stream, places, fits)):
+        for p in places:
+            out.leave(p, left[p], why)
+        return
+    _collect(stream, left, places, how, out)
+
+
+def _aligned(stream: Stream, a: CallSequence, b: CallSequence) -> Aligned | Refused:
+    """The alignment by one shift. Messages may wait long for their receiver, so that whole steps tell more there."""
+    if stream.kind == "p2p" and sum(len(left) for left, _ in equal_steps(a, b)) == len(a) == len(b):
+        return Refused("whole-steps")
+    return align(a, b)
+
+
+def _reference(sequences: dict[int, CallSequence]) -> int:
+    """The recording to align the others with: the longest of the contents that most of them have."""
+    codes = {p: s.code.tobytes() for p, s in sequences.items()}
+    often = Counter(codes.values())
+    return min(codes, key=lambda p: (-often[codes[p]], -len(codes[p]), p))
+
+
+def _collect(
+    stream: Stream, left: dict[int, list[int]], places: dict[int, dict[int, int]], how: dict[int, str], out: Matched
+) -> None:
+    at: dict[int, dict[int, int]] = defaultdict(dict)
+    for p, mapping in places.items():
+        for place, j in mapping.items():
+            at[place][p] = left[p][j]
+    for place in sorted(at):
+        rows = at[place]
+        if len(rows) == 1:
+            for p, row in rows.items():
+                out.leave(p, [row], "no-counterpart")
+            continue
+        ways = {how[p] for p in rows if p in how}
+        way = "assumed-group" if stream.kind == "assumed" else min(ways, key=CONFIDENCE.__getitem__)
+        order = sorted(rows)
+        out.matches.append(Match(stream, way, tuple(order), tuple(rows[p] for p in order)))
+
+
+def _not_one_group(
+    parts: Sequence[RankCalls], stream: Stream, places: dict[int, dict[int, int]], fits: int
+) -> str | None:
+    """Why ranks whose calls name no group cannot be taken for one group; None when they can.
+
+    They must all show these calls, on comparable clocks, and fit by causality over enough calls.
+    """
+    if len(places) < len(stream.rows):
+        return "group-unknown"
+    if fits < _ENOUGH or not all(parts[p].comparable for p in places):
+        return "group-unknown"
+    return None

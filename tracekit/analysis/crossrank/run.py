@@ -1,0 +1,136 @@
+"""The cross-rank step: recordings of a run → rows of the cross-rank tables, and columns for each recording's calls."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tracekit.analysis.crossrank.clocks import align_clocks
+from tracekit.analysis.crossrank.columns import load
+from tracekit.analysis.crossrank.flat import flatten
+from tracekit.analysis.crossrank.imbalance import imbalance_rows
+from tracekit.analysis.crossrank.matching import match
+from tracekit.analysis.crossrank.split import RankSplit, split_rank
+from tracekit.analysis.crossrank.tables import clock_rows, match_rows, unmatched_findings, waiting_rows
+from tracekit.analysis.crossrank.waiting import waits
+from tracekit.model import NO_TIME
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from tracekit.analysis.accounting import RowKey
+    from tracekit.analysis.crossrank.clocks import Clock
+    from tracekit.analysis.crossrank.columns import RankCalls, RankInput
+    from tracekit.analysis.crossrank.flat import Flat
+    from tracekit.analysis.crossrank.matching import Matched
+    from tracekit.analysis.crossrank.waiting import Waits
+
+Row = dict[str, Any]
+
+
+@dataclass(slots=True)
+class CallColumns:
+    """What matching adds to the calls of one recording; int64 with `NO_TIME`, float64 with NaN, texts with None."""
+
+    numbers: dict[str, NDArray[np.int64]]
+    rates: dict[str, NDArray[np.float64]]
+    texts: dict[str, list[str | None]]
+
+
+@dataclass(slots=True)
+class CrossRank:
+    """Rows of `matches`, `waiting`, `clocks`, `imbalance` and findings; per recording call columns and splits."""
+
+    tables: dict[str, list[Row]]
+    findings: list[Row] = field(default_factory=list)
+    columns: list[CallColumns] = field(default_factory=list)
+    splits: list[RankSplit] = field(default_factory=list)
+
+
+def cross_rank(
+    inputs: Sequence[RankInput], world: int | None, breakdown: Sequence[Row], steps: Sequence[Row], *, ids: bool = True
+) -> CrossRank:
+    """Everything that several recordings say together.
+
+    inputs: in order of rank, every rank known. world: ranks of the job, where known. breakdown, steps: rows of those
+    tables of the run. ids: see `matching.match`.
+    """
+    parts = [load(one) for one in inputs]
+    matched = match(parts, ids=ids)
+    matched.matches = _in_order(parts, matched)
+    clocks = align_clocks(parts, matched.matches)
+    flat = flatten(parts, matched.matches, clocks)
+    split = waits(parts, matched.matches, flat, world)
+    rows = match_rows(parts, matched.matches, flat, split, world)
+    complete = {(s["rank"], s["device"], s["step"]) for s in steps if s["complete"]}
+    out = CrossRank(
+        {
+            "matches": rows,
+            "waiting": waiting_rows(parts, matched.unmatched, flat, split, rows, {str(s["name"]) for s in steps}),
+            "clocks": clock_rows(parts, clocks),
+            "imbalance": imbalance_rows(parts, matched.matches, flat, split, breakdown, complete),
+        }
+    )
+    out.findings = [*unmatched_findings(matched.unmatched, parts), *_clock_findings(out.tables["clocks"])]
+    out.columns = [_columns(p, n, matched, flat, split, rows, clocks[n]) for n, p in enumerate(parts)]
+    for one, part, columns in zip(inputs, parts, out.columns, strict=True):
+        start = np.where(part.start == NO_TIME, NO_TIME, part.start - one.shift)
+        out.splits.append(split_rank(one, _keys(part), start, columns.numbers["wait_ns"]))
+    return out
+
+
+def _in_order(parts: Sequence[RankCalls], matched: Matched) -> list[Any]:
+    """Matches by when their first call was made; independent of the order of groups."""
+    times = [p.number["call_ts_ns"] for p in parts]
+    starts = [p.start for p in parts]
+
+    def when(m: Any) -> tuple[int, int, int]:
+        known = [
+            int(t) for p, r in zip(m.parts, m.rows, strict=True)
+            if (t := times[p][r] if times[p][r] != NO_TIME else starts[p][r]) != NO_TIME
+        ]  # fmt: skip
+        return (min(known, default=0), m.parts[0], m.rows[0])
+
+    return sorted(matched.matches, key=when)
+
+
+def _keys(part: RankCalls) -> list[RowKey]:
+    return [
+        (s or "unknown", p or "", f or "")
+        for s, p, f in zip(part.texts("strategy"), part.texts("purpose"), part.texts("phase"), strict=True)
+    ]
+
+
+def _columns(
+    part: RankCalls, number: int, matched: Matched, flat: Flat, split: Waits, rows: Sequence[Row], clock: Clock
+) -> CallColumns:
+    n = len(part)
+    mine = np.flatnonzero(flat.part == number)
+    at, which = flat.row[mine], flat.match[mine]
+    numbers = {name: np.full(n, NO_TIME, np.int64) for name in ("match_id", "arrival_ns", "wait_ns", "transfer_ns")}
+    numbers["match_id"][at] = which
+    numbers["arrival_ns"] = clock.place(part.begin)
+    numbers["wait_ns"][at], numbers["transfer_ns"][at] = split.wait[mine], split.transfer[mine]
+    rates = {name: np.full(n, np.nan) for name in ("algbw_gbps", "busbw_gbps")}
+    how: list[str | None] = [None] * n
+    why: list[str | None] = [None] * n
+    for row, reason in matched.unmatched.get(number, {}).items():
+        how[row], why[row] = reason, "unmatched"
+    for entry, row, i in zip(mine.tolist(), at.tolist(), which.tolist(), strict=True):
+        how[row], why[row] = rows[i]["how"], split.reason[entry]
+        for name, column in rates.items():
+            if rows[i][name] is not None and split.transfer[entry] != NO_TIME:
+                column[row] = rows[i][name]
+    return CallColumns(numbers, rates, {"match": how, "wait_reason": why})
+
+
+def _clock_findings(clocks: Sequence[Row]) -> list[Row]:
+    bad = [str(c["rank"]) for c in clocks if c["method"] == "infeasible"]
+    if not bad:
+        return []
+    message = f"no offset of the clocks makes the calls of rank {', '.join(bad[:8])} consistent: no arrival order there"
+    return [{"severity": "warning", "code": "clocks-infeasible", "rank": None, "message": message}]

@@ -1,0 +1,187 @@
+"""The what-if of a job: slowdown, whom fixing recovers it, and who alone would cause it.
+
+With T the mean step time without launch delays, T_ideal that of a replay with ideal durations, and x a set of
+operations (a worker, a stage, an operation type):
+
+* S = T / T_ideal; waste = 1 - 1/S;
+* S_x = T(all ideal, x as measured) / T_ideal; score of a worker = min(S of its DP rank, S of its stage);
+* recovered_x = (T - T(all as measured, x ideal)) / (T - T_ideal): M_W for the top 3 % of workers by score, M_S for the
+  last stage;
+* replay error = |T - T_measured| / T_measured.
+
+Source: OSDI'25 "Understanding Stragglers in Large Model Training Using What-if Analysis" (arXiv 2505.05713), eq. 1-5.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tracekit.analysis.stragglers.optypes import BACKWARD, FORWARD, family
+from tracekit.analysis.stragglers.replay import Scenario, replay
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from tracekit.analysis.stragglers.graph import Graph
+    from tracekit.analysis.stragglers.optable import OpGrid
+    from tracekit.analysis.stragglers.replay import Work
+
+STRAGGLING = 1.1
+"""A job, step or worker straggles from this slowdown on (OSDI'25 §4.1)."""
+EXPLAINABLE = 1.03
+"""Below this slowdown nothing is shared out: the difference of two replays is noise."""
+MAX_ERROR = 0.05
+"""A replay further from the measurement is not believed."""
+TOP_WORKERS = 0.03
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """What one set of operations x does. alone: ns [steps], all ideal but x; without: ns [steps], x ideal."""
+
+    alone: NDArray[np.int64]
+    without: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class WhatIf:
+    """Step times in ns [steps]; stages, dp_ranks, families: the effect of each. `reason` is set when nothing is said.
+
+    scores: float64 [stages, dp] over all steps; step_scores: [steps, stages, dp]. top: (stage, dp) of the top workers.
+    """
+
+    measured: NDArray[np.int64]
+    nodelay: NDArray[np.int64]
+    ideal: NDArray[np.int64]
+    stages: tuple[Effect, ...]
+    dp_ranks: tuple[Effect, ...]
+    families: dict[str, Effect]
+    scores: NDArray[np.float64]
+    step_scores: NDArray[np.float64]
+    top: tuple[tuple[int, int], ...]
+    top_workers: Effect
+    reason: str | None
+
+    @property
+    def slowdown(self) -> float:
+        """S; also below 1 by the replay's error."""
+        return float(self.nodelay.mean() / self.ideal.mean())
+
+    @property
+    def replay_error(self) -> float:
+        """Relative difference of replayed (without delays) and measured mean step time."""
+        measured = float(self.measured.mean())
+        return abs(float(self.nodelay.mean()) - measured) / measured
+
+    @property
+    def explained(self) -> bool:
+        """Whether the slowdown is large enough to be shared out."""
+        return self.reason is None and self.slowdown >= EXPLAINABLE
+
+    def slowdown_of(self, effect: Effect) -> float:
+        """S_x."""
+        return float(effect.alone.mean() / self.ideal.mean())
+
+    def recovered(self, effect: Effect) -> float:
+        """Share of T - T_ideal that making x ideal recovers; may leave 0–1 where ideal durations mix unequal stages."""
+        lost = float(self.nodelay.mean() - self.ideal.mean())
+        return float(self.nodelay.mean() - effect.without.mean()) / lost
+
+    def added(self, effect: Effect) -> float:
+        """Share of T - T_ideal that x alone brings about."""
+        lost = float(self.nodelay.mean() - self.ideal.mean())
+        return float(effect.alone.mean() - self.ideal.mean()) / lost
+
+
+def what_if(grid: OpGrid, graph: Graph, work: Work) -> WhatIf:
+    """Replay a job as measured, ideal, and with each stage, DP rank and operation type alone or fixed."""
+    everyone = np.ones(grid.ranks.shape, np.bool_)
+    nodelay, ideal = replay(grid, graph, work, [Scenario(everyone), Scenario(~everyone)])
+    names = sorted({family(n.op) for n in grid.nodes})
+    stage_sets = [_where(everyone, stage=s) for s in range(grid.stages)]
+    rank_sets = [_where(everyone, dp=d) for d in range(grid.dp)]
+    node_sets = [np.array([family(n.op) == f for n in grid.nodes], np.bool_) for f in names]
+    pairs = [_pair(Scenario(w), Scenario(~w)) for w in (*stage_sets, *rank_sets)]
+    pairs += [_pair(Scenario(everyone, m), Scenario(everyone, ~m)) for m in node_sets]
+    effects = _effects(grid, graph, work, pairs)
+    stages, ranks = tuple(effects[: grid.stages]), tuple(effects[grid.stages : grid.stages + grid.dp])
+    alone = [np.stack([e.alone for e in group]) for group in (stages, ranks)]
+    scores = _scores(alone[0].mean(axis=1), alone[1].mean(axis=1)) / ideal.mean()
+    step_scores = _scores(alone[0].T, alone[1].T) / ideal[:, None, None]
+    top = _top(scores, grid.ranks)
+    chosen = np.zeros_like(everyone)
+    for place in top:
+        chosen[place] = True
+    (top_effect,) = _effects(grid, graph, work, [_pair(Scenario(chosen), Scenario(~chosen))])
+    found = WhatIf(
+        grid.step_ns(), nodelay, ideal, stages, ranks, dict(zip(names, effects[grid.stages + grid.dp :], strict=True)),
+        scores, step_scores, top, top_effect, None,
+    )  # fmt: skip
+    return found if (reason := _refusal(found, everyone.size)) is None else _with_reason(found, reason)
+
+
+def _refusal(found: WhatIf, workers: int) -> str | None:
+    if workers < 2:
+        return "one-worker"
+    if not found.ideal.mean() or not found.measured.mean():
+        return "no-time"
+    return "replay-error" if found.replay_error > MAX_ERROR else None
+
+
+def _with_reason(found: WhatIf, reason: str) -> WhatIf:
+    from dataclasses import replace
+
+    return replace(found, reason=reason)
+
+
+def _where(like: NDArray[np.bool_], stage: int | None = None, dp: int | None = None) -> NDArray[np.bool_]:
+    mask = np.zeros_like(like)
+    mask[slice(None) if stage is None else stage, slice(None) if dp is None else dp] = True
+    return mask
+
+
+def _pair(alone: Scenario, without: Scenario) -> tuple[Scenario, Scenario]:
+    return alone, without
+
+
+def _effects(grid: OpGrid, graph: Graph, work: Work, pairs: Sequence[tuple[Scenario, Scenario]]) -> list[Effect]:
+    times = replay(grid, graph, work, [s for pair in pairs for s in pair])
+    return [Effect(times[2 * i], times[2 * i + 1]) for i in range(len(pairs))]
+
+
+def _scores(by_stage: NDArray[Any], by_dp: NDArray[Any]) -> NDArray[np.float64]:
+    """The smaller of a worker's stage and DP rank: [..., stages], [..., dp] → [..., stages, dp]."""
+    lower: NDArray[np.float64] = np.minimum(by_stage[..., :, None], by_dp[..., None, :]).astype(np.float64)
+    return lower
+
+
+def _top(scores: NDArray[np.float64], ranks: NDArray[np.int32]) -> tuple[tuple[int, int], ...]:
+    """The 3 % (at least one) workers with the largest score; of equals the lower rank."""
+    count = int(np.ceil(scores.size * TOP_WORKERS))
+    places = [(s, d) for s in range(scores.shape[0]) for d in range(scores.shape[1])]
+    return tuple(sorted(places, key=lambda p: (-scores[p], int(ranks[p]), p))[:count])
+
+
+def forward_backward_correlation(grid: OpGrid) -> float | None:
+    """Pearson correlation of a micro-batch's forward and backward time around its worker's mean of the step.
+
+    Near 1 when micro-batches differ in length (sequence imbalance, OSDI'25 §5.3), which neither a slow worker nor a
+    slow step makes. None below 8 pairs.
+    """
+    ops = {(n.stage, n.op, n.chunk, n.micro_batch): i for i, n in enumerate(grid.nodes) if n.micro_batch >= 0}
+    deviations: tuple[list[NDArray[np.float64]], list[NDArray[np.float64]]] = ([], [])
+    for stage, chunk in sorted({(s, c) for s, op, c, _ in ops if op == FORWARD}):
+        numbers = [b for s, op, c, b in ops if (s, op, c) == (stage, FORWARD, chunk)]
+        both = [b for b in numbers if (stage, BACKWARD, chunk, b) in ops]
+        for op, out in ((FORWARD, deviations[0]), (BACKWARD, deviations[1])):
+            times = grid.dur[[ops[stage, op, chunk, b] for b in both]].astype(np.float64)
+            out.append((times - times.mean(axis=0)).ravel() if both else np.zeros(0))
+    forward, backward = (np.concatenate(d) if d else np.zeros(0) for d in deviations)
+    if len(forward) < 8 or not forward.any() or not backward.any():
+        return None
+    return float(np.dot(forward, backward) / np.sqrt(np.dot(forward, forward) * np.dot(backward, backward)))

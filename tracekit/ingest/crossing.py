@@ -1,0 +1,66 @@
+"""The cross-rank step of a run: hand the ranks' files over, put what comes back into the run's tables."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tracekit.analysis.crossrank.run import CallColumns, CrossRank
+    from tracekit.analysis.crossrank.split import RankSplit
+    from tracekit.ingest.identity import Part
+    from tracekit.ingest.run import RunTables
+    from tracekit.ingest.worker import PartResult
+
+Row = dict[str, Any]
+TABLES = ("matches", "waiting", "clocks", "imbalance")
+UNKNOWN_RANK, ONE_RANK = "rank-unknown", "one-rank"
+"""Why no call of a recording could be matched at all."""
+
+
+def add_cross_rank(out: RunTables, used: Sequence[tuple[PartResult, Part]]) -> None:
+    """Fill the cross-rank tables of a run and the columns that need other ranks; without two known ranks, the reason.
+
+    used: recordings in the run's order, each with its rank; their files must still be there.
+    """
+    for name in TABLES:
+        out.tables[name] = []
+    known = [i for i, (r, p) in enumerate(used) if p.rank is not None and "busy" in r.detail]
+    several = len({used[i][1].rank for i in known}) > 1
+    added: list[CallColumns | str] = [UNKNOWN_RANK if p.rank is None else ONE_RANK for _, p in used]
+    if several:
+        result = _run(out, [used[i] for i in known])
+        out.tables |= result.tables
+        out.tables["findings"] += result.findings
+        for i, columns, split in zip(known, result.columns, result.splits, strict=True):
+            added[i] = columns
+            _put_split(out, used[i][1].rank, split)
+    out.added = [a for a, (r, _) in zip(added, used, strict=True) if "activities" in r.detail]
+
+
+def _run(out: RunTables, used: Sequence[tuple[PartResult, Part]]) -> CrossRank:
+    from tracekit.analysis.crossrank.columns import RankInput
+    from tracekit.analysis.crossrank.run import cross_rank
+
+    inputs = [
+        RankInput(
+            p.rank, r.detail, r.origin_ns - out.origin_ns if out.absolute else 0, r.meta.host_name, out.absolute,
+            r.tables.steps, r.tables.totals,
+        )
+        for r, p in used if p.rank is not None
+    ]  # fmt: skip
+    return cross_rank(inputs, out.world_size, out.tables["breakdown"], out.tables["steps"])
+
+
+def _put_split(out: RunTables, rank: int | None, split: RankSplit) -> None:
+    """Waiting and transfer into `exposure`, `by_strategy` and the totals' own copy of the latter."""
+    for row in out.tables["exposure"]:
+        if row["rank"] == rank and (found := split.rows.get((row["device"], row["step"]))):
+            key = (row["strategy"], row["purpose"] or "", row["phase"] or "")
+            if key in found:
+                row |= found[key].columns()
+    for total in out.tables["totals"]:
+        if total["rank"] == rank:
+            for strategy, found_total in split.strategies.get(total["device"], {}).items():
+                total["by_strategy"][strategy] |= found_total.columns()

@@ -1,0 +1,56 @@
+"""Operation tables among the inputs: each is a job of its own and gives rows of `stragglers`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from tracekit.errors import UnusableInput
+from tracekit.ingest.worker import Failure
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+Row = dict[str, Any]
+
+
+@dataclass(slots=True)
+class OpTableResults:
+    """Rows for `stragglers`, `findings` and `health`, and the tables that could not be read."""
+
+    rows: list[Row] = field(default_factory=list)
+    findings: list[Row] = field(default_factory=list)
+    health: list[Row] = field(default_factory=list)
+    failures: list[Failure] = field(default_factory=list)
+
+    def into(self, tables: dict[str, list[Row]]) -> None:
+        """Add to the tables of a run, the most important findings first."""
+        order = {"error": 0, "warning": 1, "info": 2}
+        tables["stragglers"] = self.rows
+        tables["health"] += self.health
+        tables["findings"] = sorted([*self.findings, *tables["findings"]], key=lambda f: order[f["severity"]])
+
+
+def read_op_tables(paths: Iterable[Path], *, strict: bool = False) -> OpTableResults:
+    """Read and analyse operation tables one after the other; one that cannot be read becomes a failure."""
+    out = OpTableResults()
+    for path in paths:
+        from tracekit.analysis.stragglers import analyze_ops
+        from tracekit.parsers.straggler_table import parse
+
+        try:
+            found = analyze_ops(parse(path, strict=strict))
+        except UnusableInput as e:
+            out.failures.append(Failure(str(path), str(e)))
+            continue
+        out.rows += found.rows
+        out.findings += found.findings
+        out.health += [
+            {
+                "rank": None, "source": str(path), "severity": h.severity, "reason": h.reason, "count": h.count,
+                "example": h.example or None,
+            }
+            for h in found.health
+        ]  # fmt: skip
+    return out

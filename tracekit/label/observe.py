@@ -1,0 +1,80 @@
+"""What one labelled rank shows of the job: its frameworks and groups, and what it does in each of them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tracekit.label.apply import UNDESCRIBED
+from tracekit.label.behaviour import group_key, group_traffic
+from tracekit.label.engine import Engine
+from tracekit.label.layout.kinds import JobGroup
+from tracekit.label.matching import Context
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Sequence
+
+    from tracekit.label.rules import Rules
+    from tracekit.model import Call, LabelledRank
+
+_OF_TRAFFIC = {"p2p_only": "p2p", "neighbours": "chain", "ring": "ring"}
+_TWO_WAY = frozenset({"all_reduce", "all_gather", "reduce_scatter"})
+"""Operations that carry activations when a group has them in the forward and in the backward."""
+
+_IDLE = frozenset({"idle"})
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """One rank's contribution to the knowledge of the job; small and picklable."""
+
+    rank: int | None
+    world_size: int | None
+    pg_count: int | None
+    frameworks: frozenset[str]
+    groups: tuple[JobGroup, ...]
+
+
+def observe(rank: LabelledRank, rules: Rules) -> Observed:
+    """Gather what a rank shows."""
+    calls, meta = rank.calls, rank.meta
+    engine = Engine(rules, Context(frozenset(rank.frameworks)))
+    behaviour = _behaviour(calls, meta.rank)
+    found: dict[tuple[str | None, tuple[int, ...] | None], JobGroup] = {}
+
+    def add(
+        key: Hashable, name: str | None, desc: str | None, members: tuple[int, ...] | None, size: int | None
+    ) -> None:
+        told = desc if desc not in UNDESCRIBED else None
+        one = JobGroup(
+            name, told, members, size, behaviour.get(key, frozenset({"idle"})), engine.axes_of(told) if told else None
+        )
+        found.setdefault(one.key, one)
+
+    for call in calls:
+        add(group_key(call), call.group_name, call.group_desc, call.members, call.group_size)
+    named = {g.name for g in found.values()}
+    for g in meta.groups:
+        if g.name not in named:
+            add(g.name, g.name, g.desc, g.ranks, g.size)
+    return Observed(meta.rank, meta.world_size, meta.pg_count, frozenset(rank.frameworks), tuple(found.values()))
+
+
+def _behaviour(calls: Sequence[Call], rank: int | None) -> dict[Hashable, frozenset[str]]:
+    traffic = group_traffic(calls, rank)
+    phases: dict[Hashable, set[str | None]] = defaultdict(set)
+    out: dict[Hashable, set[str]] = {
+        key: {_OF_TRAFFIC[t] for t in tags if t in _OF_TRAFFIC} | ({"all_to_all"} & ops)
+        for key, (ops, tags) in traffic.items()
+    }
+    for call in calls:
+        key, label = group_key(call), call.label
+        if label.purpose in ("grad_reduce", "activation"):
+            out[key].add(label.purpose)
+        elif label.purpose is None and call.op in _TWO_WAY and (call.in_nelems or 0) > 1:
+            phases[key].add(label.phase)
+    for key, seen in phases.items():
+        if {"forward", "backward"} <= seen:
+            out[key].add("activation")
+    return {key: frozenset(tags) for key, tags in out.items()}

@@ -1,0 +1,1 @@
+"""Data only: models.toml and hardware.toml."""
