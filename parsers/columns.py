@@ -99,17 +99,17 @@ class Columns:
         """Take one decoded batch."""
         for ph, cat, events in batch:
             self.counts[f"{ph}:{cat}" if cat is not None else str(ph)] += len(events)
-            if ph == "X":
+            if isinstance(events, FixedRows):
+                self._fixed(cat, events)
+            elif ph == "X":
                 self._spans(cat, events)
             elif ph == "M":
                 self._metadata(events)
             elif ph == "i":
                 self._instants(events)
 
-    def _spans(self, cat: Any, events: list[Any] | FixedRows) -> None:
-        if isinstance(events, FixedRows):
-            self._fixed(cat, events)
-        elif cat in HOST_CATS:
+    def _spans(self, cat: Any, events: list[Any]) -> None:
+        if cat in HOST_CATS:
             self._host(HOST_CATS[cat], events)
         elif cat in DEVICE_CATS:
             self._device(DEVICE_CATS[cat], events)
@@ -131,11 +131,14 @@ class Columns:
         if cat not in HOST_CATS and cat not in DEVICE_CATS:
             self._fixed_notes(rows)
             return
+        more: dict[str, NDArray[Any]] = {}
         if cat in HOST_CATS:
-            out, more = self.host, {"cat": np.full(n, int(HOST_CATS[cat]), np.int8)}
+            out = self.host
+            more["cat"] = np.full(n, int(HOST_CATS[cat]), np.int8)
             name, more["track"] = self._host_heads.codes(rows.head)
         else:
-            out, more = self.device, {"cls": np.full(n, int(DEVICE_CATS[cat]), np.int8)}
+            out = self.device
+            more["cls"] = np.full(n, int(DEVICE_CATS[cat]), np.int8)
             name, _ = self._device_heads.codes(rows.head)
             more |= {"place": self._fixed_places(rows), "stream": rows.stream, "nbytes": np.full(n, -1, np.int64)}
             more["peer"] = np.zeros(n, np.int8)
@@ -150,7 +153,8 @@ class Columns:
         values = [self.heads[1].values[h] for h in heads.tolist()]
         place = self.places.codes([(None, pid) for _, pid, _ in values], len(values))[back.reshape(-1)]
         stream = streams([tid for *_, tid in values])[back.reshape(-1)]
-        columns = {"ts": rows.ts, "dur": rows.dur, "name": name, "place": place, "stream": stream, "ext": rows.ext}
+        columns: dict[str, NDArray[Any]] = {"ts": rows.ts, "dur": rows.dur, "name": name, "place": place}
+        columns |= {"stream": stream, "ext": rows.ext}
         for field, column in columns.items():
             self.annotations[field].append(column)
 

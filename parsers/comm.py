@@ -57,8 +57,7 @@ class CommReader:
             None if a.stack is None else _text(a.stack) or None,
         )
         if _identifying(a) == (None, None, None, None):
-            return CommArgs(None, None, None, None, None, None, None, None, None, None, None, None, None, None, None,
-                            None, None, *lists)  # fmt: skip
+            return CommArgs(dims=lists[0], types=lists[1], concrete=lists[2], stack=lists[3])
         key = _repeated(a)
         try:
             known = self._known.get(key)
@@ -69,7 +68,8 @@ class CommReader:
                 self._known.clear()
             known = self._known[key] = _normal(key)
         before, after = known
-        return CommArgs(*before, _int(a.seq), *after, *lists)
+        values: tuple[Any, ...] = (*before, _int(a.seq), *after, *lists)
+        return CommArgs(*values)
 
     def _list(self, value: msgspec.Raw) -> list[Any] | None:
         if value is _NO_LIST:

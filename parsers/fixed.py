@@ -143,7 +143,7 @@ def _begins(blocks: Words, text: bytes, lead: int) -> Mask:
     """Rows whose first `lead` words end with the text."""
     blank = 8 * lead - len(text)
     padded = bytes(blank) + text
-    same = (blocks[:, 0] >> _u(8 * blank)) == _u(int.from_bytes(text[: 8 - blank], "little"))
+    same: Mask = (blocks[:, 0] >> _u(8 * blank)) == _u(int.from_bytes(text[: 8 - blank], "little"))
     for i in range(1, lead):
         same &= blocks[:, i] == _u(int.from_bytes(padded[8 * i : 8 * i + 8], "little"))
     return same
