@@ -26,11 +26,7 @@ if TYPE_CHECKING:
     metavar="[RANK:]TEXT",
     help="All calls whose operation, group, scope or kernel contains TEXT, one explanation for each different label.",
 )
-@options.rules
-@options.step_pattern
-@options.rank_regex
-@options.rank_map
-@options.strict
+@options.reading
 def command(
     paths: tuple[str, ...],
     which: str | None,
@@ -40,16 +36,20 @@ def command(
     rank_regex: str | None,
     rank_map: str | None,
     strict: bool,
+    layout: str | None,
+    group_map: str | None,
+    config: str | None,
+    workers: int | None,
 ) -> None:
     """Why a communication call has its label: every rule that fired, what it saw, why it won or lost."""
     from tracekit.ingest.locate import rank_of_run
-    from tracekit.ingest.worker import Options
+    from tracekit.ingest.worker import Options, declared
 
     if (which is None) == (site is None):
         raise UsageError("explain: give one of --collective [RANK:]ID and --site [RANK:]TEXT")
-    how = Options(strict, tuple(rule_files), step_pattern)
+    how = Options(strict, tuple(rule_files), step_pattern, declared=declared(layout, group_map, config))
     rank, number, text = _parse(which) if which is not None else _place(site or "")
-    labelled = rank_of_run(paths, how, rank, rank_regex=rank_regex, rank_map=rank_map)
+    labelled = rank_of_run(paths, how, rank, rank_regex=rank_regex, rank_map=rank_map, workers=workers)
     lines = _one(labelled, number, which) if which is not None else _at_site(labelled, text)
     for line in lines:
         click.echo(line)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tracekit.errors import UsageError
@@ -24,20 +25,25 @@ def rank_of_run(
     *,
     rank_regex: str | None = None,
     rank_map: str | None = None,
+    workers: int | None = None,
 ) -> LabelledRank:
-    """The labelled trace of `rank`; rank None = the only trace there is. Raises UsageError otherwise."""
+    """The trace of `rank`, labelled as in an analysis of the whole run; rank None = the only trace there is.
+
+    Raises UsageError otherwise.
+    """
     paths = list(paths)
     files = discover(paths).files
     if len(files) == 1:
         parts = labelled_parts(str(files[0]), options)
         if len(parts) == 1 and rank in (None, parts[0].meta.rank):
             return parts[0]
-    rows = [r for r in run(paths, options, rank_regex=rank_regex, rank_map=rank_map).tables["ranks"] if r["used"]]
+    found = run(paths, options, rank_regex=rank_regex, rank_map=rank_map, workers=workers)
+    rows = [r for r in found.tables["ranks"] if r["used"]]
     hits = [r for r in rows if rank is None or r["rank"] == rank]
     if len(hits) != 1:
         present = compress([r["rank"] for r in rows if r["rank"] is not None]) or "none known"
         raise UsageError(
             f"--collective: name the rank as RANK:ID; ranks here: {present} (a trace without rank: give its file alone)"
         )
-    parts = labelled_parts(hits[0]["source"], options)
+    parts = labelled_parts(hits[0]["source"], replace(options, job=found.job))
     return next(p for p in parts if p.meta.part == hits[0]["part"])

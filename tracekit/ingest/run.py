@@ -56,6 +56,7 @@ class RunTables:
     devices: tuple[str, ...] = ()
     frameworks: dict[str, str] = field(default_factory=dict)  # id → title
     layout: Row = field(default_factory=lambda: {"declared": None, "inferred": None})
+    job: Job | None = None
     solution: Solution | None = None
     job_groups: tuple[JobGroup, ...] = ()
 
@@ -101,7 +102,7 @@ def run(
 def _with_layout(out: RunTables, options: Options, job: Job, solution: Solution) -> RunTables:
     """Add what was found about the layout; findings that concern the whole job come first of their severity."""
     out.layout = layout_row(options.declared.layout, solution)
-    out.solution = solution
+    out.job, out.solution = job, solution
     out.frameworks = {f.id: f.title for f in rules_of(options).frameworks if f.id in job.frameworks}
     out.tables["findings"] = _in_order([*out.tables["findings"], *solution.findings])
     return out

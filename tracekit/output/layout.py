@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tracekit.output.summary import clean
+from tracekit.output.text import clean
 
 Row = dict[str, Any]
 MAX_ALTERNATIVES = 8

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, is_dataclass
 from typing import TYPE_CHECKING, Any
 
-from tracekit.output.summary import clean
+from tracekit.output.text import clean
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
