@@ -712,7 +712,7 @@ TABLES: dict[str, Table] = {
                 _c("method", "dict", "", "reference | same-host | collective-ends | message-order | not-connected | "
                    "infeasible"),
                 _c("offset_ns", I64, "ns", "to add to the rank's times; null without a common clock", null=True),
-                _c("error_ns", I64, "ns", "robust spread of the ends about it, added along chains", null=True),
+                _c("error_ns", I64, "ns", "error of the offset: four standard errors, added along chains", null=True),
                 _c("drift_ppm", "float64", "ppm", "linear drift; 0 unless the data show one", null=True),
                 _c("calls", I64, "calls", "common calls it was measured from"),
                 _c("reference_rank", "int32", "", "rank whose clock it is aligned to", null=True),

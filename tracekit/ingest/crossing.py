@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -12,6 +14,7 @@ if TYPE_CHECKING:
     from tracekit.ingest.identity import Part
     from tracekit.ingest.run import RunTables
     from tracekit.ingest.worker import PartResult
+    from tracekit.model import TraceMeta
 
 Row = dict[str, Any]
 TABLES = ("matches", "waiting", "clocks", "imbalance")
@@ -39,13 +42,23 @@ def add_cross_rank(out: RunTables, used: Sequence[tuple[PartResult, Part]]) -> N
     out.added = [a for a, (r, _) in zip(added, used, strict=True) if "activities" in r.detail]
 
 
+_WORKER_NAME = re.compile(r"^(?:rank[-_.]?\d+[-_.])?(?P<host>.+)_\d+\.\d{13,19}\.pt\.trace\.json")
+"""File names of torch.profiler.tensorboard_trace_handler: host_pid.time.pt.trace.json."""
+
+
+def host_of(meta: TraceMeta) -> str | None:
+    """Host of a recording: from the file, else from the name the profiler gave it."""
+    found = None if meta.host_name else _WORKER_NAME.match(Path(meta.path).name)
+    return found["host"] if found else meta.host_name
+
+
 def _run(out: RunTables, used: Sequence[tuple[PartResult, Part]]) -> CrossRank:
     from tracekit.analysis.crossrank.columns import RankInput
     from tracekit.analysis.crossrank.run import cross_rank
 
     inputs = [
         RankInput(
-            p.rank, r.detail, r.origin_ns - out.origin_ns if out.absolute else 0, r.meta.host_name, out.absolute,
+            p.rank, r.detail, r.origin_ns - out.origin_ns if out.absolute else 0, host_of(r.meta), out.absolute,
             r.tables.steps, r.tables.totals,
         )
         for r, p in used if p.rank is not None

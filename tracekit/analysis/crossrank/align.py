@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 SAME_HOST_NS = 300_000
 """Clocks of one host differ by no more than this (profilers convert device time in each process on its own)."""
-HOSTS_NS = 50_000_000
-"""Clocks of two hosts on Unix time are believed to differ by no more than this (NTP keeps a few ms)."""
+HOSTS_NS = 10_000_000
+"""Clocks of two hosts on Unix time are believed to differ by no more than this (NTP keeps them within a few ms)."""
 END_SKEW_NS = 50_000
 """By how much the ends that the ranks see of one synchronising call may be out of order with its begins."""
 _ANY = 1 << 61

@@ -197,9 +197,15 @@ def _by_order(
         for p, rows in left.items():
             out.leave(p, rows, "no-counterpart")
         return
-    sequences = {
-        p: sequence(parts, stream, p, rows, signatures, clocks[p] if clocks else None) for p, rows in left.items()
-    }
+
+    def sequences_of(scopes: bool) -> dict[int, CallSequence]:
+        return {
+            p: sequence(parts, stream, p, rows, signatures, clocks[p] if clocks else None, scopes=scopes)
+            for p, rows in left.items()
+        }
+
+    sequences = sequences_of(False)
+    scoped = sequences if stream.kind == "p2p" else sequences_of(True)
     base = _reference(sequences)
     places: dict[int, dict[int, int]] = {base: {i: i for i in range(len(left[base]))}}
     how: dict[int, str] = {}
@@ -207,7 +213,9 @@ def _by_order(
     for p in sorted(left):
         if p == base:
             continue
-        found = _aligned(stream, sequences[base], sequences[p])
+        found = align(scoped[base], scoped[p]) if stream.kind != "p2p" else Refused("contents-differ")
+        if found == Refused("contents-differ"):  # the same calls may stand in other scopes on other ranks
+            found = _aligned(stream, sequences[base], sequences[p])
         if isinstance(found, Aligned):
             places[p] = {j + found.shift: j for j in range(len(left[p]))}
             how[p] = "order"
