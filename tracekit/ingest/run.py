@@ -20,6 +20,7 @@ from tracekit.ingest.discover import Found, discover
 from tracekit.ingest.identity import Decision, Part, resolve
 from tracekit.ingest.layout import layout_row
 from tracekit.ingest.optables import read_op_tables
+from tracekit.ingest.pipeline import add_pipelines
 from tracekit.ingest.usermap import user_ranks
 from tracekit.ingest.worker import Failure, Options, PartResult, learns_more, rules_of, work
 from tracekit.label.learn import learn, merged
@@ -93,7 +94,7 @@ def run(
         more, _ = _work(found, replace(options, job=job), workers, progress, again)
         fresh = {(r.meta.path, r.meta.part): r for r in more}
         results = [fresh.get((r.meta.path, r.meta.part), r) for r in results]
-    out = _collect(results, parts, decision, found, failures)
+    out = _collect(results, parts, decision, found, failures, solution)
     stragglers.into(out.tables)
     out.job_groups = merged(seen)
     return _with_layout(out, options, job, solution)
@@ -182,7 +183,12 @@ def _no_main_module() -> Iterator[None]:
 
 
 def _collect(
-    results: list[PartResult], parts: list[Part], decision: Decision, found: Found, failures: list[Failure]
+    results: list[PartResult],
+    parts: list[Part],
+    decision: Decision,
+    found: Found,
+    failures: list[Failure],
+    solution: Solution,
 ) -> RunTables:
     used = [(r, p) for r, p in zip(results, parts, strict=True) if p.used]
     used.sort(key=lambda rp: (rp[1].rank is None, rp[1].rank or 0, rp[0].meta.path, rp[0].meta.part))
@@ -195,7 +201,7 @@ def _collect(
     out.tables["groups"] = _groups(used)
     out.tables["health"] = _health(results, parts, found, failures)
     out.tables["findings"] = _findings(used, decision, failures)
-    add_cross_rank(out, used)
+    add_pipelines(out, used, add_cross_rank(out, used), solution)
     out.tables["by_strategy"] = [
         {"rank": t["rank"], "device": t["device"], "strategy": name} | row
         for t in out.tables["totals"]

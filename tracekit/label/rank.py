@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tracekit.label.apply import apply_rules, described
+from tracekit.label.chunks import find_chunks
 from tracekit.label.collectives import Attached, attach, describe_activities
 from tracekit.label.engine import explain
 from tracekit.label.frameworks import detect
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from tracekit.model import RankTrace
 
 
+POINT_TO_POINT = ("send", "recv")
 _OPERATORS = (IS_C10D, IS_FUNCTIONAL, IS_WRAPPER)
 
 
@@ -88,6 +90,8 @@ def label_rank(trace: RankTrace, rules: Rules, job: Job | None = None) -> Labell
         step_names=steps.names,
     )
     apply_rules(out, rules, job or Job())
+    if any(c.op in POINT_TO_POINT for c in calls):
+        out.pipeline = find_chunks(trace, rules.chunks)
     return out
 
 
