@@ -10,7 +10,7 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from tracekit.analysis.crossrank.align import Aligned, Refused, align, equal_steps
+from tracekit.analysis.crossrank.align import Aligned, Refused, align, align_by_ends, equal_steps
 from tracekit.analysis.crossrank.clocks import align_clocks
 from tracekit.analysis.crossrank.sequences import Signatures, sequence
 from tracekit.analysis.crossrank.streams import Stream, find_streams
@@ -238,7 +238,10 @@ def _aligned(stream: Stream, a: CallSequence, b: CallSequence) -> Aligned | Refu
     """The alignment by one shift. Messages may wait long for their receiver, so that whole steps tell more there."""
     if stream.kind == "p2p" and sum(len(left) for left, _ in equal_steps(a, b)) == len(a) == len(b):
         return Refused("whole-steps")
-    return align(a, b)
+    found = align(a, b)
+    if stream.kind == "p2p" and found == Refused("ambiguous"):
+        return align_by_ends(a, b)
+    return found
 
 
 def _reference(sequences: dict[int, CallSequence]) -> int:
