@@ -759,6 +759,12 @@ TABLES: dict[str, Table] = {
                    "job, step: replayed over ideal; others: ideal but for the scope, over ideal;"
                    " worker: the smaller of its stage's and its DP rank's",
                    null=True, formula="S = T / T_ideal; S_x = T(only x as measured) / T_ideal"),
+                _c("compute_slowdown", "float64", "×", "worker: slowdown by its computes and optimizer alone",
+                   null=True),
+                _c("communication_slowdown", "float64", "×", "worker: slowdown by its transfers alone", null=True),
+                _c("launch_slowdown", "float64", "×",
+                   "by what is outside the table (host, input): measured over replayed without launch delays;"
+                   " worker: with the delays of its stage or its DP rank, the smaller", null=True),
                 _c("waste_ratio", "float64", "ratio", "share of the time that stragglers cost", null=True,
                    formula="max(0, 1 - 1/S)"),
                 _c("recovered_ratio", "float64", "ratio",

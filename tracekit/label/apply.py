@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from tracekit.label.behaviour import group_key, group_traffic
 from tracekit.label.engine import Engine
 from tracekit.label.facts import find_facts
+from tracekit.label.lone import label_lone
 from tracekit.label.matching import Context, GroupEvidence
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ def apply_rules(rank: LabelledRank, rules: Rules, job: Job) -> None:
     context.facts, context.group_facts = find_facts(rules.facts, engine, counts, len(rank.markers))
     for call, one in zip(calls, evidence, strict=True):
         call.label = engine.label(one)
+    label_lone(calls)
 
 
 def _groups(rank: LabelledRank, job: Job) -> dict[Hashable, tuple[GroupEvidence, str | None]]:
