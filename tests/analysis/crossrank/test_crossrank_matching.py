@@ -202,3 +202,27 @@ def test_messages_equal_the_truth_or_are_refused(steps, per_step, seed, eager, m
 )  # fmt: skip
 def test_group_ids_name_their_ranks(text: str | None, members: set[int] | None) -> None:
     assert members_of(text) == members
+
+
+def unnamed(job: Job) -> list[list[Event]]:
+    """Events whose files name no group."""
+    return [[replace(e, group="", name=None, group_size=None) for e in own] for own in job.ranks.values()]
+
+
+@pytest.mark.parametrize("gap", [300_000, 30_000, 3_000])
+@pytest.mark.parametrize("host", ["h", None])
+def test_unnamed_groups_in_step_are_not_taken_for_one(gap: int, host: str | None) -> None:
+    """Two pairs run the same calls side by side and meet after every twelve of them."""
+    program = [(0, "all_reduce", 64), (1, "all_reduce", 64)] * 6 + [(2, "all_gather", 64)]
+    for seed in range(20):
+        job = collectives(random.Random(seed), [(0, 1), (2, 3), (0, 1, 2, 3)], 3, program, gap=gap)
+        events = unnamed(job)
+        check(match([columns(r, e, host=host, ids=False) for r, e in enumerate(events)]), events)
+
+
+def test_ranks_of_one_unnamed_group_are_found_by_leaving_together() -> None:
+    job = collectives(random.Random(3), [(0, 1, 2, 3)], 12, [(0, "all_reduce", 64)], gap=3_000_000)
+    events = unnamed(job)
+    found = match([columns(r, e, host="h", ids=False) for r, e in enumerate(events)])
+    assert check(found, events) == 48
+    assert {m.how for m in found.matches} == {"assumed-group"}
