@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tracekit.label.apply import UNDESCRIBED
@@ -15,12 +15,15 @@ from tracekit.label.matching import Context
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
 
+    from tracekit.label.layout.kinds import Key
     from tracekit.label.rules import Rules
     from tracekit.model import Call, LabelledRank
 
 _OF_TRAFFIC = {"p2p_only": "p2p", "neighbours": "chain", "ring": "ring"}
 _TWO_WAY = frozenset({"all_reduce", "all_gather", "reduce_scatter"})
 """Operations that carry activations when a group has them in the forward and in the backward."""
+
+_IDLE = frozenset({"idle"})
 
 _IDLE = frozenset({"idle"})
 
@@ -41,23 +44,15 @@ def observe(rank: LabelledRank, rules: Rules) -> Observed:
     calls, meta = rank.calls, rank.meta
     engine = Engine(rules, Context(frozenset(rank.frameworks)))
     behaviour = _behaviour(calls, meta.rank)
-    found: dict[tuple[str | None, tuple[int, ...] | None], JobGroup] = {}
-
-    def add(
-        key: Hashable, name: str | None, desc: str | None, members: tuple[int, ...] | None, size: int | None
-    ) -> None:
-        told = desc if desc not in UNDESCRIBED else None
-        one = JobGroup(
-            name, told, members, size, behaviour.get(key, frozenset({"idle"})), engine.axes_of(told) if told else None
-        )
+    shown = {group_key(c): JobGroup(c.group_name, c.group_desc, c.members, c.group_size) for c in calls}
+    named = {g.name for g in shown.values()}
+    shown |= {g.name: JobGroup(g.name, g.desc, g.ranks, g.size) for g in meta.groups if g.name not in named}
+    found: dict[Key, JobGroup] = {}
+    for key, group in shown.items():
+        told = group.desc if group.desc not in UNDESCRIBED else None
+        axes = engine.axes_of(told) if told else None
+        one = replace(group, desc=told, axes=axes, behaviour=behaviour.get(key, _IDLE))
         found.setdefault(one.key, one)
-
-    for call in calls:
-        add(group_key(call), call.group_name, call.group_desc, call.members, call.group_size)
-    named = {g.name for g in found.values()}
-    for g in meta.groups:
-        if g.name not in named:
-            add(g.name, g.name, g.desc, g.ranks, g.size)
     return Observed(meta.rank, meta.world_size, meta.pg_count, frozenset(rank.frameworks), tuple(found.values()))
 
 
