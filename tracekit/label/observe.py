@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tracekit.label.apply import UNDESCRIBED
-from tracekit.label.behaviour import group_key, group_traffic
+from tracekit.label.behaviour import group_key
 from tracekit.label.engine import Engine
 from tracekit.label.layout.kinds import JobGroup
 from tracekit.label.matching import Context
@@ -15,6 +15,7 @@ from tracekit.label.matching import Context
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
 
+    from tracekit.label.behaviour import Traffic
     from tracekit.label.layout.kinds import Key
     from tracekit.label.rules import Rules
     from tracekit.model import Call, LabelledRank
@@ -39,11 +40,11 @@ class Observed:
     groups: tuple[JobGroup, ...]
 
 
-def observe(rank: LabelledRank, rules: Rules) -> Observed:
-    """Gather what a rank shows."""
+def observe(rank: LabelledRank, rules: Rules, traffic: Traffic) -> Observed:
+    """Gather what a labelled rank shows. traffic: as `tracekit.label.behaviour.group_traffic` finds it."""
     calls, meta = rank.calls, rank.meta
     engine = Engine(rules, Context(frozenset(rank.frameworks)))
-    behaviour = _behaviour(calls, meta.rank)
+    behaviour = _behaviour(calls, traffic)
     shown = {group_key(c): JobGroup(c.group_name, c.group_desc, c.members, c.group_size) for c in calls}
     named = {g.name for g in shown.values()}
     shown |= {g.name: JobGroup(g.name, g.desc, g.ranks, g.size) for g in meta.groups if g.name not in named}
@@ -56,8 +57,7 @@ def observe(rank: LabelledRank, rules: Rules) -> Observed:
     return Observed(meta.rank, meta.world_size, meta.pg_count, frozenset(rank.frameworks), tuple(found.values()))
 
 
-def _behaviour(calls: Sequence[Call], rank: int | None) -> dict[Hashable, frozenset[str]]:
-    traffic = group_traffic(calls, rank)
+def _behaviour(calls: Sequence[Call], traffic: Traffic) -> dict[Hashable, frozenset[str]]:
     phases: dict[Hashable, set[str | None]] = defaultdict(set)
     out: dict[Hashable, set[str]] = {
         key: {_OF_TRAFFIC[t] for t in tags if t in _OF_TRAFFIC} | ({"all_to_all"} & ops)
