@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tracekit.model import Call, LabelledRank
 
 _OF_TRAFFIC = {"p2p_only": "p2p", "neighbours": "chain", "ring": "ring"}
+_P2P = frozenset({"send", "recv", "send_recv", "barrier"})
 _TWO_WAY = frozenset({"all_reduce", "all_gather", "reduce_scatter"})
 """Operations that carry activations when a group has them in the forward and in the backward."""
 
@@ -72,4 +73,8 @@ def _behaviour(calls: Sequence[Call], traffic: Traffic) -> dict[Hashable, frozen
     for key, seen in phases.items():
         if {"forward", "backward"} <= seen:
             out[key].add("activation")
+    unnamed = {group_key(c) for c in calls if c.group_name is None}
+    for key in unnamed:
+        if traffic[key][0] & _P2P and traffic[key][0] - _P2P:
+            out[key] = set()  # several groups of the same ranks: what is done in which is not known
     return {key: frozenset(tags) for key, tags in out.items()}
