@@ -339,7 +339,7 @@ class Witness:
 
     source: name of the format (`Format.name`); version: of the format, as the file spells it. `meta.rank` and
     `meta.world_size` as the content tells them (None = it does not); `meta.groups` stays empty: `groups` has more.
-    calls: in order of issue. lost: calls that a ring buffer has overwritten (None = unknown).
+    calls: in order of issue. lost: calls before the first of them, overwritten or left out (None = unknown).
     """
 
     meta: TraceMeta
