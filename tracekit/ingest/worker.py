@@ -104,18 +104,21 @@ def labelled_parts(path: str, options: Options) -> list[LabelledRank]:
 
 def label(trace: RankTrace, rules: Rules, options: Options) -> tuple[LabelledRank, Observed, Job]:
     """Label one trace with what is known of the job; a job not known yet is what this trace alone shows."""
-    from tracekit.label import label_rank
-    from tracekit.label.apply import apply_rules
+    from tracekit.label.apply import Labeller
+    from tracekit.label.job import Job
     from tracekit.label.learn import learn
     from tracekit.label.observe import observe
+    from tracekit.label.rank import describe_rank
 
-    labelled = label_rank(trace, rules, options.job)
-    observed = observe(labelled, rules)
+    labelled = describe_rank(trace, rules)
+    labeller = Labeller(labelled, rules)
+    labeller.label(options.job or Job())
+    observed = observe(labelled, rules, labeller.traffic)
     if options.job is not None:
         return labelled, observed, options.job
     job, _ = learn([observed], options.declared, rules.layouts)
     if any(job.claims.get(g.key) for g in observed.groups):
-        apply_rules(labelled, rules, job)
+        labeller.label(job)
     return labelled, observed, job
 
 
