@@ -81,6 +81,7 @@ def declared(layout: str | None, group_map: str | None, config: str | None) -> D
     return Declared(
         parse_layout(layout) if layout is not None else told.layout if told else None,
         (*roles, *(told.groups if told else ())),
+        dict(told.tables) if told else {},
     )
 
 

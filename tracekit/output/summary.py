@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tracekit.model import CPU_DEVICE
-from tracekit.output import crossrank
+from tracekit.output import crossrank, expected
 from tracekit.output.text import Grid, clean, ms, percent
 
 if TYPE_CHECKING:
@@ -49,6 +49,7 @@ def summarise(run: RunTables, *, all_ranks: bool = False, steps: bool = False) -
         _worst(run),
         _sites(run),
         *crossrank.grids(run),
+        expected.grid(run),
         _unlabelled(run),
     ]
     if steps:
@@ -59,7 +60,11 @@ def summarise(run: RunTables, *, all_ranks: bool = False, steps: bool = False) -
         grids=[g for g in grids if g.rows],
         findings=_findings(run.tables["findings"]),
         data=_data(run),
-        definitions=(*DEFINITIONS, crossrank.DEFINITION) if run.tables["waiting"] else DEFINITIONS,
+        definitions=(
+            *DEFINITIONS,
+            *((crossrank.DEFINITION,) if run.tables["waiting"] else ()),
+            *((expected.DEFINITION,) if run.tables.get("theory") else ()),
+        ),
     )
     if rows := run.tables.get("stragglers"):
         from tracekit.output import stragglers
