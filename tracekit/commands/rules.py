@@ -15,7 +15,7 @@ from tracekit.errors import UsageError
 if TYPE_CHECKING:
     from tracekit.label import Rules
 
-KINDS = ("kernel", "step", "rule", "fact")
+KINDS = ("kernel", "step", "chunk", "rule", "fact")
 
 
 @click.group("rules", no_args_is_help=True)
@@ -60,14 +60,16 @@ def _load(files: tuple[str, ...]) -> Rules:
     from tracekit.label import load_rules
     from tracekit.label.layout import load_tables
 
+    rules = load_rules(files)  # first: it refuses what is no regular file
     load_tables(files)  # tables of layouts stand in the same files: their mistakes count, too
-    return load_rules(files)
+    return rules
 
 
 def _all(rules: Rules) -> list[tuple[str, Any]]:
     return [
         *(("kernel", r) for r in rules.kernels),
         *(("step", r) for r in rules.steps),
+        *(("chunk", r) for r in rules.chunks),
         *(("rule", r) for r in rules.labels),
         *(("fact", r) for r in rules.facts),
     ]
@@ -76,7 +78,7 @@ def _all(rules: Rules) -> list[tuple[str, Any]]:
 def _conclusion(kind: str, rule: Any) -> str:
     if kind == "kernel":
         return f"{_plain(rule.kind)} {rule.family or ''}".strip()
-    if kind == "step":
+    if kind in ("step", "chunk"):
         return _plain(rule.pattern)
     if kind == "rule":
         return f"{rule.tier} {rule.confidence:.2f} " + " ".join(f"{k}={v}" for k, v in rule.then.items())

@@ -23,10 +23,13 @@ UNKNOWN_RANK, ONE_RANK = "rank-unknown", "one-rank"
 """Why no call of a recording could be matched at all."""
 
 
-def add_cross_rank(out: RunTables, used: Sequence[tuple[PartResult, Part]]) -> list[Clock | None]:
+def add_cross_rank(
+    out: RunTables, used: Sequence[tuple[PartResult, Part]]
+) -> tuple[list[CallColumns | str], list[Clock | None]]:
     """Fill the cross-rank tables of a run and the columns that need other ranks; without two known ranks, the reason.
 
-    used: recordings in the run's order, each with its rank; their files must still be there. Returns the clock of each.
+    used: recordings in the run's order, each with its rank; their files must still be there. Returns what is added to
+    the calls of each, or why nothing, and the clock of each.
     """
     for name in TABLES:
         out.tables[name] = []
@@ -42,7 +45,7 @@ def add_cross_rank(out: RunTables, used: Sequence[tuple[PartResult, Part]]) -> l
             added[i], clocks[i] = columns, clock
             _put_split(out, used[i][1].rank, split)
     out.added = [a for a, (r, _) in zip(added, used, strict=True) if "activities" in r.detail]
-    return clocks
+    return added, clocks
 
 
 _WORKER_NAME = re.compile(r"^(?:rank[-_.]?\d+[-_.])?(?P<host>.+)_\d+\.\d{13,19}\.pt\.trace\.json")
