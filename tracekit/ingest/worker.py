@@ -98,7 +98,7 @@ def labelled_parts(path: str, options: Options) -> list[LabelledRank]:
     from tracekit.parsers import parse
 
     rules = rules_of(options)
-    traces = parse(path, strict=options.strict, frames=rules.frames)
+    traces = parse(path, strict=options.strict, frames=rules.frames, frame_names=rules.frame_names)
     return [label(trace, rules, options)[0] for trace in traces]
 
 
@@ -140,7 +140,7 @@ def _work(number: int, path: str, options: Options) -> list[PartResult]:
     from tracekit.parsers import parse
 
     rules = rules_of(options)
-    traces = parse(path, strict=options.strict, frames=rules.frames)
+    traces = parse(path, strict=options.strict, frames=rules.frames, frame_names=rules.frame_names)
     _give_back_freed_memory()
     out: list[PartResult] = []
     while traces:
