@@ -39,7 +39,7 @@ def label_lone(calls: Sequence[Call]) -> None:
         elif call.label.strategy in _NO_LABEL:
             lone[lane].append(call)
     for lane, mine in lone.items():
-        labels = known.get(lane, [])
+        labels: list[Label] = known.get(lane, [])
         kinds = {(x.strategy, x.axes, x.purpose, x.variant) for x in labels}
         if len(labels) >= AT_LEAST and len(kinds) == 1 and labels[0].strategy not in _NO_LABEL:
             copied = _copy(labels[0], len(labels), lane)
