@@ -162,11 +162,12 @@ def _gantt(s: _Step, by_rank: Mapping[int, RankInput]) -> list[Row]:
                 times = _times(one, offset, chunk.ts, chunk.dur) | {"compute_ns": chunk.compute, "source": chunk.source}
                 rows.append(head | _what(kind, stage, mb, stages) | times | {"paired": len(named) > 1})
         for i, m in enumerate(s.messages[place]):
-            kind, stage, mb = marks.get((place, i), (None, None, None))
+            mark = marks.get((place, i))
+            kind, stage, mb = mark or ("", None, None)
             row = head | _what("send" if m.send else "recv", stage, mb, stages) | _times(one, offset, m.ts, m.dur)
             row |= {"compute_ns": None, "paired": False, "peer": m.peer, "call_id": m.call}
-            row["carries"] = None if kind is None else "activation" if kind == "F" else "gradient"
-            row["source"] = "annotation" if m.mark is not None else "order" if kind is not None else "calls"
+            row["carries"] = None if mark is None else "activation" if kind == "F" else "gradient"
+            row["source"] = "annotation" if m.mark is not None else "order" if mark is not None else "calls"
             rows.append(row)
     return rows
 
@@ -179,7 +180,7 @@ def _named(chunk: Chunk, ran: Schedule | None, place: int, entry: int) -> Sequen
 
 
 def _what(op: str, stage: int | None, mb: int | None, stages: Sequence[int]) -> Row:
-    chunk = stages.index(stage) if stage in stages else None  # type: ignore[arg-type]
+    chunk = stages.index(stage) if stage is not None and stage in stages else None
     return {"op": op, "stage": stage, "chunk": chunk, "micro_batch": mb, "peer": None, "carries": None, "call_id": None}
 
 
