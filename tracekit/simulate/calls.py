@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from tracekit.simulate.device import Gpu, Label, Meeting, Work
@@ -38,13 +39,39 @@ class Api:
 
 APIS = {
     "all_reduce": Api("c10d::allreduce_", "allreduce", "nccl:all_reduce", "AllReduce_Sum_{}_RING_LL", "all_reduce"),
-    "all_reduce_coalesced": Api("c10d::allreduce_coalesced_", "allreduce_coalesced", "nccl:allreduce_coalesced", "AllReduce_Sum_{}_RING_LL", "all_reduce"),
-    "all_gather": Api("c10d::_allgather_base_", "_allgather_base", "nccl:_all_gather_base", "AllGather_RING_LL", "all_gather"),
-    "all_gather_coalesced": Api("c10d::allgather_into_tensor_coalesced_", "allgather_into_tensor_coalesced", "nccl:all_gather_into_tensor_coalesced", "AllGather_RING_LL", "all_gather"),
-    "reduce_scatter": Api("c10d::_reduce_scatter_base_", "_reduce_scatter_base", "nccl:_reduce_scatter_base", "ReduceScatter_Sum_{}_RING_LL", "reduce_scatter"),
-    "reduce_scatter_coalesced": Api("c10d::reduce_scatter_tensor_coalesced_", "reduce_scatter_tensor_coalesced", "nccl:reduce_scatter_tensor_coalesced", "ReduceScatter_Sum_{}_RING_LL", "reduce_scatter"),
+    "all_reduce_coalesced": Api(
+        "c10d::allreduce_coalesced_",
+        "allreduce_coalesced",
+        "nccl:allreduce_coalesced",
+        "AllReduce_Sum_{}_RING_LL",
+        "all_reduce",
+    ),
+    "all_gather": Api(
+        "c10d::_allgather_base_", "_allgather_base", "nccl:_all_gather_base", "AllGather_RING_LL", "all_gather"
+    ),
+    "all_gather_coalesced": Api(
+        "c10d::allgather_into_tensor_coalesced_",
+        "allgather_into_tensor_coalesced",
+        "nccl:all_gather_into_tensor_coalesced",
+        "AllGather_RING_LL",
+        "all_gather",
+    ),
+    "reduce_scatter": Api(
+        "c10d::_reduce_scatter_base_",
+        "_reduce_scatter_base",
+        "nccl:_reduce_scatter_base",
+        "ReduceScatter_Sum_{}_RING_LL",
+        "reduce_scatter",
+    ),
+    "reduce_scatter_coalesced": Api(
+        "c10d::reduce_scatter_tensor_coalesced_",
+        "reduce_scatter_tensor_coalesced",
+        "nccl:reduce_scatter_tensor_coalesced",
+        "ReduceScatter_Sum_{}_RING_LL",
+        "reduce_scatter",
+    ),
     "all_to_all": Api("c10d::alltoall_base_", "all_to_allv", "nccl:all_to_all", "SendRecv", "all_to_all"),
-}  # fmt: skip
+}
 _SHAPE = '"registers per thread": 96, "shared memory": 103808, "grid": [{}, 1, 1], "block": [544, 1, 1]'
 
 
@@ -81,11 +108,11 @@ class Wire:
 
     def collective(
         self, gpu: Gpu, api: str, role: str, payload: int, label: tuple[str, str], dtype: str, *, wait: bool = True,
-        after: list[Work] | None = None, splits: list[int] | None = None, rows: int = 1, stream: str = "",
+        after: list[Work] | None = None, splits: list[int] | None = None, stream: str = "",
     ) -> Work:  # fmt: skip
         """One collective of `payload` bytes (full buffer); `after` instead of all that the compute stream has so far.
 
-        `splits`: rows to each member of an all-to-all, of `rows` bytes each; `label`: strategy and purpose.
+        `splits`: rows to each member of an all-to-all; `label`: strategy and purpose.
         """
         how, group = APIS[api], self.groups.of(role, gpu.rank)
         gpu.seq[group.name] += 1
@@ -116,8 +143,8 @@ class Wire:
         )
         work = Work(
             "comm", f"ncclDevKernel_{how.kernel.format(_KERNEL_TYPES[dtype])}{_ARGS}",
-            self.stream(stream or role), call.ts, 0, gpu.step, call.corr, f"{_SHAPE.format(24)}, {shared}", call.ext, deps,
-            (Label(*label, how.op, role, payload),), [meeting], how.title, note.ext,
+            self.stream(stream or role), call.ts, 0, gpu.step, call.corr, f"{_SHAPE.format(24)}, {shared}", call.ext,
+            deps, (Label(*label, how.op, role, payload),), [meeting], how.title, note.ext,
         )  # fmt: skip
         gpu.close(3)
         gpu.enqueue(work)
@@ -212,11 +239,11 @@ def _record(gpu: Gpu, group: Group, shared: str, dtype: str, peer: int | None = 
     """Open the `record_param_comms` of a call; its `Rank` is the own place in the group, or the peer's."""
     ranks = group.ranks
     stride = ranks[1] - ranks[0] if len(ranks) > 1 else 0
-    if any(b - a != stride for a, b in zip(ranks, ranks[1:], strict=False)):
+    if any(b - a != stride for a, b in pairwise(ranks)):
         stride = -1
     gpu.open(
         "record_param_comms",
         args=f'{shared}, "Global rank start": {ranks[0]}, "Global rank stride": {stride}, '
-        f'"Rank": {ranks.index(gpu.rank if peer is None else peer)}, "Is asynchronized op": 1, "Concrete Inputs": [""], '
-        f'"Input type": ["{_INPUT_TYPES[dtype]}"], ',
+        f'"Rank": {ranks.index(gpu.rank if peer is None else peer)}, "Is asynchronized op": 1, '
+        f'"Concrete Inputs": [""], "Input type": ["{_INPUT_TYPES[dtype]}"], ',
     )

@@ -44,11 +44,13 @@ class Replicated:
         self.open = False
         self.sharded = r.job.training.data_parallel == "zero1"
         self.roles = ("dp+cp", "edp") if r.megatron else ("dp_replicate", "efsdp")
-        self.waiting = {role: 0 for role in self.roles}
+        self.waiting = dict.fromkeys(self.roles, 0)
         self.sent: list[tuple[str, int]] = []
         self.grad_dtype = r.job.training.choice("grad_dtype")
         ranks = r.wire.groups.size(self.roles[0], r.gpu.rank)
-        self.cap = max(MEGATRON_BUCKET[0], MEGATRON_BUCKET[1] * ranks) if r.megatron else TORCH_BUCKET_BYTES // BYTES[self.grad_dtype]  # fmt: skip
+        self.cap = TORCH_BUCKET_BYTES // BYTES[self.grad_dtype]
+        if r.megatron:
+            self.cap = max(MEGATRON_BUCKET[0], MEGATRON_BUCKET[1] * ranks)
 
     def ready(self, parameters: int) -> None:
         """Fill the bucket of dense parameters; a full one is sent."""

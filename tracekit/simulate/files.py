@@ -19,9 +19,11 @@ if TYPE_CHECKING:
 
 BASE_NS = 1_790_857_026_000_000_000
 DEVICES = {
-    "a100": ("NVIDIA A100-SXM4-80GB", 8, 0, 108, 85_899_345_920), "h100": ("NVIDIA H100 80GB HBM3", 9, 0, 132, 84_929_347_584),
-    "h200": ("NVIDIA H200", 9, 0, 132, 150_754_820_096), "b200": ("NVIDIA B200", 10, 0, 148, 191_503_400_960),
-}  # fmt: skip
+    "a100": ("NVIDIA A100-SXM4-80GB", 8, 0, 108, 85_899_345_920),
+    "h100": ("NVIDIA H100 80GB HBM3", 9, 0, 132, 84_929_347_584),
+    "h200": ("NVIDIA H200", 9, 0, 132, 150_754_820_096),
+    "b200": ("NVIDIA B200", 10, 0, 148, 191_503_400_960),
+}
 """Hardware of the catalogue as a trace's deviceProperties give it: name, capability, processors, memory."""
 
 
@@ -45,11 +47,14 @@ def text(simulation: Simulation, gpu: Gpu) -> str:
 def _header(simulation: Simulation, gpu: Gpu) -> str:
     """Everything before the events."""
     listed = [
-        {"pg_name": g.name, "pg_desc": g.desc, "backend_config": "cuda:nccl", "pg_size": len(g.ranks), "ranks": list(g.ranks)}
+        {"pg_name": g.name, "pg_desc": g.desc, "backend_config": "cuda:nccl", "pg_size": len(g.ranks),
+         "ranks": list(g.ranks)}
         for g in simulation.groups.listed(gpu.rank)
     ]  # fmt: skip
-    info = {"backend": "nccl", "rank": gpu.rank, "world_size": len(simulation.gpus), "pg_count": simulation.groups.count,
-            "pg_config": listed, "nccl_version": "2.29.7"}  # fmt: skip
+    info = {
+        "backend": "nccl", "rank": gpu.rank, "world_size": len(simulation.gpus), "pg_count": simulation.groups.count,
+        "pg_config": listed, "nccl_version": "2.29.7",
+    }  # fmt: skip
     hw = simulation.job.hardware
     node = int(hw.need("gpus_per_node")) if hw else 8
     name, major, minor, processors, memory = DEVICES.get(
@@ -59,7 +64,8 @@ def _header(simulation: Simulation, gpu: Gpu) -> str:
         f'    {{\n      "id": 0, "name": "{name}", "totalGlobalMem": {memory},\n'
         f'      "computeMajor": {major}, "computeMinor": {minor},\n'
         '      "maxThreadsPerBlock": 1024, "maxThreadsPerMultiprocessor": 2048,\n'
-        f'      "regsPerBlock": 65536, "warpSize": 32,\n      "sharedMemPerBlock": 49152, "numSms": {processors}\n    }}'
+        f'      "regsPerBlock": 65536, "warpSize": 32,\n'
+        f'      "sharedMemPerBlock": 49152, "numSms": {processors}\n    }}'
     )
     devices = ",\n".join(device.replace('"id": 0', f'"id": {i}') for i in range(min(node, 8)))
     return (
@@ -85,8 +91,11 @@ def _rows(simulation: Simulation, gpu: Gpu) -> list[str]:
                     f'"External id": {r.ext},"Record function id": 0, {r.args}"Ev Idx": {i}')
         for i, r in enumerate(gpu.host)
     ]  # fmt: skip
-    end = max(gpu.cpu, max(w.end for w in gpu.device))
-    out.append(kineto.span("Trace", "PyTorch Profiler (0)", "Spans", "PyTorch Profiler", START_NS, end - START_NS, '"Op count": 0'))  # fmt: skip
+    end = max(gpu.cpu, *(w.end for w in gpu.device))
+    took = end - START_NS
+    out.append(
+        kineto.span("Trace", "PyTorch Profiler (0)", "Spans", "PyTorch Profiler", START_NS, took, '"Op count": 0')
+    )
     works = {w.corr: w for w in gpu.device}
     for call in gpu.runtime:
         ext = "" if call.ext is None else f'"External id": {call.ext}, '
@@ -108,7 +117,8 @@ def _device_rows(work: Work, device: int) -> list[str]:
     cat = {"copy": "gpu_memcpy", "set": "gpu_memset"}.get(work.kind, "kernel")
     ext = "" if work.ext is None else f'"External id": {work.ext}, '
     queued = '"queued": 0, ' if cat == "kernel" else ""
-    args = f'{ext}{queued}"device": {device}, "context": 1, "stream": {work.stream}, "correlation": {work.corr}, {work.args}'
+    place = f'"device": {device}, "context": 1, "stream": {work.stream}, "correlation": {work.corr}'
+    args = f"{ext}{queued}{place}, {work.args}"
     span = kineto.span(cat, work.name, device, work.stream, work.start, work.end - work.start, args)
     return [span, kineto.flow("f", work.corr, device, work.stream, work.start)]
 

@@ -24,8 +24,8 @@ MAX_ACTIVITIES = 20_000_000
 class Options:
     """How a job is run. `framework` None: torch for FSDP, else Megatron. `slow`: rank → factor on its compute.
 
-    `jitter_ratio`: spread of every kernel's duration, the same in every run. `batched`: exchanges between stages of 1F1B
-    as Megatron's blocking batches, instead of transfers that nobody waits for before the result is needed.
+    `jitter_ratio`: spread of every kernel's duration, the same in every run. `batched`: exchanges between stages of
+    1F1B as Megatron's blocking batches, instead of transfers that nobody waits for before the result is needed.
     """
 
     steps: int = 3
@@ -38,14 +38,10 @@ class Options:
 
 def options_of(table: dict[str, Any]) -> Options:
     """[simulate] of a run file, or options of the command; UsageError names the field."""
-    known = {
-        "steps": int,
-        "first_step": int,
-        "framework": str,
-        "slow": dict,
-        "jitter_ratio": (int, float),
-        "batched": bool,
-    }
+    known: dict[str, tuple[type, ...]] = {
+        "steps": (int,), "first_step": (int,), "framework": (str,), "slow": (dict,), "jitter_ratio": (int, float),
+        "batched": (bool,),
+    }  # fmt: skip
     for key, value in table.items():
         if key not in known:
             raise UsageError(f"[simulate] has no field {key!r}; it knows {', '.join(known)}")
@@ -84,7 +80,7 @@ def checked(job: Job, options: Options) -> Options:
     if framework not in FRAMEWORKS:
         raise UsageError(f"--framework {framework!r}: expected {' or '.join(FRAMEWORKS)}")
     for wrong, why in (
-        (framework == "torch" and lay.cp > 1, "context parallelism of torch is not simulated: use --framework megatron"),
+        (framework == "torch" and lay.cp > 1, "torch's context parallelism is not simulated: use --framework megatron"),
         (framework == "torch" and t.data_parallel == "zero1", "ZeRO-1 is simulated with --framework megatron"),
         (framework == "megatron" and t.data_parallel == "fsdp", "FSDP is simulated with --framework torch"),
         (t.data_parallel == "zero2", "ZeRO-2 is not simulated; zero1 has the same traffic when reduced once a step"),
@@ -104,7 +100,5 @@ def checked(job: Job, options: Options) -> Options:
         raise UsageError(f"slow rank {unknown[0]}: the job has ranks 0 to {lay.world_size - 1}")
     size = job.model.need("layers")[0] * t.need("micro_batches")[0] * options.steps * lay.world_size // lay.pp * 40
     if size > MAX_ACTIVITIES:
-        raise UsageError(
-            f"about {size} device activities; simulate fewer steps, layers or micro-batches (at most {MAX_ACTIVITIES})"
-        )
+        raise UsageError(f"about {size} device activities (at most {MAX_ACTIVITIES}): simulate fewer steps or layers")
     return replace(options, framework=framework)

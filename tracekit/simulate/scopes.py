@@ -1,4 +1,4 @@
-"""What encloses calls and kernels on the host: the literals of each framework (docs/labels.md has the rules for them)."""
+"""What encloses calls and kernels on the host: the literals of each framework."""
 
 from __future__ import annotations
 
@@ -37,7 +37,9 @@ SCOPES: dict[str, dict[str, tuple[str, ...]]] = {
         "linear": ("aten::linear",), "linear_backward": node("MmBackward0"),
         "reduce": ("Redistribute", "_c10d_functional::all_reduce"),
         "scatter": ("Redistribute", "_c10d_functional::reduce_scatter_tensor"),
-        "scatter_backward": node("RedistributeBackward", "NestedRedistribute", "_c10d_functional::all_gather_into_tensor"),
+        "scatter_backward": node(
+            "RedistributeBackward", "NestedRedistribute", "_c10d_functional::all_gather_into_tensor"
+        ),
         "gather": ("Redistribute", "_c10d_functional::all_gather_into_tensor"),
         "dgrad_reduce": node("_FromTorchTensorBackward", "_c10d_functional::all_reduce"),
         "dgrad_scatter": node("RedistributeBackward", "NestedRedistribute", "_c10d_functional::reduce_scatter_tensor"),
@@ -50,7 +52,11 @@ SCOPES: dict[str, dict[str, tuple[str, ...]]] = {
         "counts": ("_c10d_functional::all_to_all_single",),
     },
 }  # fmt: skip
-CONTEXT = {"ring": "AttnFuncWithCPAndKVP2P", "all_gather": "AttnFuncWithCPAndKVAllGather", "ulysses": "AttnFuncWithCPAndQKVOA2A"}  # fmt: skip
+CONTEXT = {
+    "ring": "AttnFuncWithCPAndKVP2P",
+    "all_gather": "AttnFuncWithCPAndKVAllGather",
+    "ulysses": "AttnFuncWithCPAndQKVOA2A",
+}
 
 KERNELS = {
     "norm": "void layer_norm::ln_fwd_kernel<__nv_bfloat16, float>(layer_norm::FwdParams)",
@@ -76,9 +82,9 @@ OPERATORS = {
     "gemm": "aten::mm", "dgrad": "aten::mm", "wgrad": "aten::mm", "attention": "aten::_flash_attention_forward",
     "attention_backward": "aten::_flash_attention_backward", "act": "aten::silu", "act_backward": "aten::silu_backward",
     "lookup": "aten::embedding", "lookup_backward": "aten::embedding_dense_backward", "softmax": "aten::_softmax",
-    "softmax_backward": "aten::_softmax_backward_data", "permute": "aten::index", "copy_out": "fsdp::split_with_sizes_copy",
-    "adam": "aten::_fused_adamw_", "grad_norm": "aten::linalg_vector_norm", "add": "aten::add",
-    "norm": "aten::native_layer_norm", "norm_backward": "aten::native_layer_norm_backward",
+    "softmax_backward": "aten::_softmax_backward_data", "permute": "aten::index",
+    "copy_out": "fsdp::split_with_sizes_copy", "adam": "aten::_fused_adamw_", "grad_norm": "aten::linalg_vector_norm",
+    "add": "aten::add", "norm": "aten::native_layer_norm", "norm_backward": "aten::native_layer_norm_backward",
 }  # fmt: skip
 
 

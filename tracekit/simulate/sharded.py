@@ -1,4 +1,4 @@
-"""Fully sharded parameters as FSDP2 handles them: gathered a layer ahead, gradients scattered behind, HSDP's replicas."""
+"""Fully sharded parameters as FSDP2 handles them: gathered a layer ahead, gradients scattered behind."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class FullySharded:
                         wait=False,
                         after=after,
                         stream="fsdp gather",
-                    )  # fmt: skip
+                    )
                 )
         self.gathered[name] = [w for w in works if w is not None]
 

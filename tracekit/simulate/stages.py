@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Stages:
-    """Stages of pipeline rank `place`: layers, whether the embedding or the head is here, and parameters beside layers."""
+    """Stages of pipeline rank `place`: layers, and whether the embedding or the head is here."""
 
     def __init__(self, job: Job, schedule: Schedule, place: int) -> None:
         self.job, self.parts = job, schedule.stages

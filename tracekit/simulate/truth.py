@@ -83,8 +83,8 @@ def _traffic(works: Sequence[Work]) -> dict[str, dict[str, int]]:
 def truth(simulation: Simulation) -> dict[str, Any]:
     """What is true of the job, in ns, bytes and global ranks.
 
-    `pipeline` of a rank and step: idle of the rank within the window common to its pipeline (first start of an action to
-    last end), an action running from when its inputs and the rank are there to when its results are; split as
+    `pipeline` of a rank and step: idle of the rank within the window common to its pipeline (first start of an action
+    to last end), an action running from when its inputs and the rank are there to when its results are; split as
     `tracekit.theory.schedules.IdleSplit` does.
     """
     lay, options = simulation.job.layout, simulation.options
@@ -117,10 +117,10 @@ def truth(simulation: Simulation) -> dict[str, Any]:
 
 
 def _groups(simulation: Simulation) -> dict[str, list[list[int]]]:
-    """Ranks of the groups that carry calls, by role."""
-    used = {x.axis for g in simulation.gpus for w in g.device for x in w.labels}
-    found: dict[str, set[tuple[int, ...]]] = {role: set() for role in sorted(used)}
+    """Ranks of the groups that carry calls, by description."""
+    found: dict[str, set[tuple[int, ...]]] = {}
     for gpu in simulation.gpus:
         for role in {x.axis for w in gpu.device for x in w.labels}:
-            found[role].add(simulation.groups.of(role, gpu.rank).ranks)
-    return {role: [list(g) for g in sorted(groups)] for role, groups in found.items()}
+            group = simulation.groups.of(role, gpu.rank)
+            found.setdefault(group.desc, set()).add(group.ranks)
+    return {desc: [list(g) for g in sorted(groups)] for desc, groups in sorted(found.items())}
