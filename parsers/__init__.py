@@ -1,4 +1,4 @@
-"""One module a format: bytes → `tracekit.model.RankTrace`.
+"""One module a format: bytes → `tracekit.model.RankTrace`, or `Witness` for a source that saw communication only.
 
 `identify(path)` says what a file is; `parse(path)` reads it. A third party adds a parser through the
 entry-point group `tracekit.parsers`: a callable `parse(path, *, strict) -> list[RankTrace]`, with an
@@ -7,6 +7,7 @@ optional attribute `identify(path) -> bool`. If it takes `frames` as well, it is
 
 from __future__ import annotations
 
+from importlib import import_module
 from inspect import Parameter, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,9 +18,12 @@ from tracekit.parsers.sniff import Format, identify
 if TYPE_CHECKING:
     import re
 
-    from tracekit.model import RankTrace
+    from tracekit.model import RankTrace, Witness
 
-__all__ = ["Format", "identify", "parse"]
+__all__ = ["Format", "identify", "parse", "parse_witness"]
+
+_WITNESSES = {"flight-recorder": "tracekit.parsers.flight_recorder"}
+"""`Format.name` → module with `parse(path, *, strict) -> list[Witness]`."""
 
 
 def _third_party(path: Path) -> Any:
@@ -60,3 +64,16 @@ def parse(path: str | Path, *, strict: bool = False, frames: re.Pattern[str] | N
         traces: list[RankTrace] = parser(path, strict=strict, **more)
         return traces
     raise ForeignFormat(f"{path}: {found.title}: {found.advice}")
+
+
+def parse_witness(path: str | Path, *, strict: bool = False) -> list[Witness]:
+    """Read one file of a format that tells communication only (`Format.witness`): one witness a process.
+
+    Raises ForeignFormat for any other file, BrokenInput, LimitExceeded, UnusableInput.
+    """
+    path = Path(path)
+    found = identify(path)
+    if not found.witness:
+        raise ForeignFormat(f"{path}: {found.title}: expected a flight recorder dump or the like")
+    witnesses: list[Witness] = import_module(_WITNESSES[found.name]).parse(path, strict=strict)
+    return witnesses

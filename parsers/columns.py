@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tracekit.model import CommArgs, DeviceClass, HostCat
-from tracekit.parsers.comm import COMM_NAME, comm_args
-from tracekit.parsers.convert import BAD, Interner, as_int, ints, streams, times
+from tracekit.parsers.comm import COMM_NAME, CommReader
+from tracekit.parsers.convert import BAD, MAX_DUR_NS, Interner, as_int, ints, streams, times
 from tracekit.parsers.decode import Args, Batch, Event, LeanArgs, LeanDeviceArgs, TextEvent
+from tracekit.parsers.fixed import FixedRows, Heads
 from tracekit.parsers.frames import CATEGORY
 
 if TYPE_CHECKING:
@@ -47,8 +48,6 @@ _RECORDING = frozenset({HostCat.CPU_OP, HostCat.ANNOTATION})
 """Categories whose rows may carry a communication record."""
 MTIA_CAT = "mtia_ccp_events"
 """Rows of MTIA's command processor: waits and work mixed, and no rule says which of them occupy the device."""
-MAX_DUR_NS = 10 * 86_400 * 10**9
-"""A span longer than ten days is no span of a recording."""
 
 _PEER = re.compile(r"PtoP|PeerTo|Peer", re.IGNORECASE)
 _LOCAL = re.compile(r"[HDA]to[HDA]|Host|DeviceToDevice", re.IGNORECASE)
@@ -73,6 +72,9 @@ class Columns:
         self.names = Interner()
         self.tracks = Interner()
         self.places = Interner()
+        self.heads = Heads(), Heads()
+        self._host_heads = _HeadCodes(self.heads[0], self.names, self.tracks)
+        self._device_heads = _HeadCodes(self.heads[1], self.names, None)
         self.counts: Counter[str] = Counter()
         self.notes: Counter[tuple[str, str]] = Counter()
         self.examples: dict[tuple[str, str], str] = {}
@@ -80,6 +82,7 @@ class Columns:
         self.device: dict[str, Column] = {f: [] for f in DEVICE_FIELDS}
         self.annotations: dict[str, Column] = {f: [] for f in NOTE_FIELDS}
         self.comm: list[CommArgs] = []
+        self._records = CommReader()
         self.thread_names: dict[tuple[str, str], set[str]] = {}
         self.labels: dict[str, set[str]] = {}
         self.window_end: int | None = None
@@ -96,7 +99,9 @@ class Columns:
         """Take one decoded batch."""
         for ph, cat, events in batch:
             self.counts[f"{ph}:{cat}" if cat is not None else str(ph)] += len(events)
-            if ph == "X":
+            if isinstance(events, FixedRows):
+                self._fixed(cat, events)
+            elif ph == "X":
                 self._spans(cat, events)
             elif ph == "M":
                 self._metadata(events)
@@ -119,6 +124,49 @@ class Columns:
 
     # ------------------------------------------------------------------ rows
 
+    def _fixed(self, cat: str, rows: FixedRows) -> None:
+        n = len(rows)
+        if not n:
+            return
+        if cat not in HOST_CATS and cat not in DEVICE_CATS:
+            self._fixed_notes(rows)
+            return
+        more: dict[str, NDArray[Any]] = {}
+        if cat in HOST_CATS:
+            out = self.host
+            more["cat"] = np.full(n, int(HOST_CATS[cat]), np.int8)
+            name, more["track"] = self._host_heads.codes(rows.head)
+        else:
+            out = self.device
+            more["cls"] = np.full(n, int(DEVICE_CATS[cat]), np.int8)
+            name, _ = self._device_heads.codes(rows.head)
+            more |= {"place": self._fixed_places(rows), "stream": rows.stream, "nbytes": np.full(n, -1, np.int64)}
+            more["peer"] = np.zeros(n, np.int8)
+        more |= {"ts": rows.ts, "dur": rows.dur, "ext": rows.ext, "corr": rows.corr, "name": name}
+        more["comm"] = np.full(n, -1, np.int32)
+        for field, column in more.items():
+            out[field].append(column)
+
+    def _fixed_notes(self, rows: FixedRows) -> None:
+        name, _ = self._device_heads.codes(rows.head)
+        heads, back = np.unique(rows.head, return_inverse=True)
+        values = [self.heads[1].values[h] for h in heads.tolist()]
+        place = self.places.codes([(None, pid) for _, pid, _ in values], len(values))[back.reshape(-1)]
+        stream = streams([tid for *_, tid in values])[back.reshape(-1)]
+        columns: dict[str, NDArray[Any]] = {"ts": rows.ts, "dur": rows.dur, "name": name, "place": place}
+        columns |= {"stream": stream, "ext": rows.ext}
+        for field, column in columns.items():
+            self.annotations[field].append(column)
+
+    def _fixed_places(self, rows: FixedRows) -> NDArray[np.int32]:
+        out = np.empty(len(rows), np.int32)
+        for device in np.unique(rows.device).tolist():
+            of = np.flatnonzero(rows.device == device)
+            heads, back = np.unique(rows.head[of], return_inverse=True)
+            pairs = [(device, self.heads[1].values[h][1]) for h in heads.tolist()]
+            out[of] = self.places.codes(pairs, len(pairs))[back.reshape(-1)]
+        return out
+
     def _host(self, cat: HostCat, events: list[Any]) -> None:
         events, n = self._begin(self.host, events, cat.name.lower()) if events else (events, 0)
         if not n:
@@ -127,7 +175,8 @@ class Columns:
         out = self.host
         out["cat"].append(np.full(n, int(cat), np.int8))
         out["track"].append(self.tracks.codes(map(_thread, events), n))
-        out["corr"].append(ints([a.correlation for a in args]))
+        runtime = cat == HostCat.RUNTIME
+        out["corr"].append(ints([a.correlation for a in args]) if runtime else np.full(n, -1, np.int64))
         out["ext"].append(self._external(args))
         comm = np.full(n, -1, np.int32)
         if cat in _RECORDING and _is_full(events):
@@ -217,7 +266,7 @@ class Columns:
         return np.where(ext == -1, ints([getattr(a, "old_ext", -1) for a in args]), ext)
 
     def _comm_row(self, a: Args) -> int:
-        self.comm.append(comm_args(a))
+        self.comm.append(self._records.read(a))
         return len(self.comm) - 1
 
     def _place(self, out: dict[str, Column], events: list[Any], args: list[Any]) -> None:
@@ -241,6 +290,30 @@ class Columns:
             if e.name == "Record Window End":
                 ts = int(times([e.ts])[0][0])
                 self.window_end = self.window_end if ts == BAD else max(ts, self.window_end or ts)
+
+
+class _HeadCodes:
+    """Codes of name and track for the codes of heads; only what rows use is numbered."""
+
+    def __init__(self, heads: Heads, names: Interner, tracks: Interner | None) -> None:
+        self.heads, self.names, self.tracks = heads, names, tracks
+        self._name: NDArray[np.int32] = np.empty(0, np.int32)
+        self._track: NDArray[np.int32] = np.empty(0, np.int32)
+
+    def codes(self, head: NDArray[np.int32]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        """int32 codes of name and track of each row."""
+        missing = len(self.heads.values) - len(self._name)
+        if missing:
+            self._name = np.append(self._name, np.full(missing, -1, np.int32))
+            self._track = np.append(self._track, np.full(missing, -1, np.int32))
+        name = self._name[head]
+        if name.min() < 0:
+            for code in np.unique(head[name < 0]).tolist():
+                text, pid, tid = self.heads.values[code]
+                self._name[code] = self.names[text]
+                self._track[code] = self.tracks[pid, tid] if self.tracks is not None else -1
+            name = self._name[head]
+        return name, self._track[head]
 
 
 def _is_full(events: list[Any]) -> bool:

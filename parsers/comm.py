@@ -4,29 +4,21 @@ from __future__ import annotations
 
 import re
 import sys
-from typing import TYPE_CHECKING, Any
+from operator import attrgetter
+from typing import Any
 
 import msgspec
 
 from tracekit.model import CommArgs
 from tracekit.parsers.convert import as_int
-
-if TYPE_CHECKING:
-    from tracekit.parsers.decode import Args
+from tracekit.parsers.decode import Args
 
 COMM_NAME = re.compile(r"record_param_comms|(?:_?c10d(?:_functional\w*)?|gloo|symm_mem)(?:::|:)")
 """Names of host rows whose arguments are kept."""
 _U64 = 1 << 64
 
 
-def _list(value: msgspec.Raw) -> list[Any] | None:
-    if not bytes(value):
-        return None
-    try:
-        decoded = msgspec.json.decode(value)
-    except (ValueError, RecursionError):
-        return None
-    return decoded if isinstance(decoded, list) else None
+_MAX_KNOWN = 1 << 15
 
 
 def _text(value: Any) -> str | None:
@@ -38,33 +30,77 @@ def _int(value: Any) -> int | None:
     return value if type(value) is int else as_int(value)
 
 
-def comm_args(a: Args) -> CommArgs:
-    """Normalise: "msg size" of torch 2.2 is "msg nelems", "Process Group ID" of 2.3 is the name.
+_REPEATED = (
+    "collective", "in_nelems", "in_size", "out_nelems", "out_size", "dtype", "group_size", "pg_name", "pg_id",
+    "pg_desc", "ranks_text", "rank_start", "rank_stride", "rank", "src_rank", "dst_rank", "comms_id", "in_splits",
+    "out_splits",
+)  # fmt: skip
+"""Fields of `Args` that repeat from record to record: all but the sequence number and the lists."""
+_repeated = attrgetter(*_REPEATED)
+_identifying = attrgetter("collective", "pg_name", "pg_id", "group_size")
+_NO_LIST = Args().dims
 
-    Called for every record, so it skips what most records lack.
-    """
-    out = CommArgs(
-        dims=_list(a.dims) if bytes(a.dims) else _list(a.old_dims),
-        types=_list(a.types),
-        concrete=_list(a.concrete),
-        stack=_text(a.stack) or None,
+
+class CommReader:
+    """Arguments of records → `CommArgs`. What repeats is normalised once; lists are shared between records."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[Any, ...], tuple[Any, ...]] = {}
+        self._lists: dict[bytes, list[Any] | None] = {}
+
+    def read(self, a: Args) -> CommArgs:
+        """Normalise: "msg size" of torch 2.2 is "msg nelems", "Process Group ID" of 2.3 is the name."""
+        lists = (
+            self._list(a.dims if a.dims is not _NO_LIST else a.old_dims),
+            self._list(a.types),
+            self._list(a.concrete),
+            None if a.stack is None else _text(a.stack) or None,
+        )
+        if _identifying(a) == (None, None, None, None):
+            return CommArgs(dims=lists[0], types=lists[1], concrete=lists[2], stack=lists[3])
+        key = _repeated(a)
+        try:
+            known = self._known.get(key)
+        except TypeError:  # a list where a scalar belongs
+            known = _normal(key)
+        if known is None:
+            if len(self._known) >= _MAX_KNOWN:
+                self._known.clear()
+            known = self._known[key] = _normal(key)
+        before, after = known
+        values: tuple[Any, ...] = (*before, _int(a.seq), *after, *lists)
+        return CommArgs(*values)
+
+    def _list(self, value: msgspec.Raw) -> list[Any] | None:
+        if value is _NO_LIST:
+            return None
+        text = bytes(value)
+        if text in self._lists:
+            return self._lists[text]
+        if len(self._lists) >= _MAX_KNOWN:
+            self._lists.clear()
+        try:
+            decoded = msgspec.json.decode(text) if text else None
+        except (ValueError, RecursionError):
+            decoded = None
+        found = self._lists[text] = decoded if isinstance(decoded, list) else None
+        return found
+
+
+def _normal(key: tuple[Any, ...]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    """Fields of `CommArgs` before and after `seq`, in its order, up to `out_splits`."""
+    a = dict(zip(_REPEATED, key, strict=True))
+    comms_id = None if a["comms_id"] is None else _int(a["comms_id"])
+    before = (
+        _text(a["collective"]),
+        _int(a["in_nelems"] if a["in_nelems"] is not None else a["in_size"]),
+        _int(a["out_nelems"] if a["out_nelems"] is not None else a["out_size"]),
+        _text(a["dtype"]),
+        _int(a["group_size"]),
+        _text(a["pg_name"] if a["pg_name"] is not None else a["pg_id"]),
+        _text(a["pg_desc"]),
+        _text(a["ranks_text"]),
+        *(_int(a[name]) for name in ("rank_start", "rank_stride", "rank", "src_rank", "dst_rank")),
     )
-    if a.collective is None and a.pg_name is None and a.pg_id is None and a.group_size is None:
-        return out
-    out.collective = _text(a.collective)
-    out.in_nelems = _int(a.in_nelems if a.in_nelems is not None else a.in_size)
-    out.out_nelems = _int(a.out_nelems if a.out_nelems is not None else a.out_size)
-    out.dtype = _text(a.dtype)
-    out.group_size = _int(a.group_size)
-    out.pg_name = _text(a.pg_name if a.pg_name is not None else a.pg_id)
-    out.pg_desc = _text(a.pg_desc)
-    out.ranks_text = _text(a.ranks_text)
-    out.in_splits, out.out_splits = _text(a.in_splits), _text(a.out_splits)
-    out.seq = _int(a.seq)
-    if a.comms_id is not None and (comms_id := _int(a.comms_id)) is not None:
-        out.comms_id = comms_id % _U64
-    for name in ("rank_start", "rank_stride", "rank", "src_rank", "dst_rank"):
-        value = getattr(a, name)
-        if value is not None:
-            setattr(out, name, _int(value))
-    return out
+    after = (None if comms_id is None else comms_id % _U64, _text(a["in_splits"]), _text(a["out_splits"]))
+    return before, after

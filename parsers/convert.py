@@ -18,6 +18,8 @@ MAX_US = float(1 << 53)
 """Times beyond this many µs (year 2255) are no times."""
 EXACT_BELOW_US = float(1 << 43)
 """Below this many µs a float64 holds three decimals without loss; above it the text is needed."""
+MAX_DUR_NS = 10 * 86_400 * 10**9
+"""A span longer than ten days is no span of a recording."""
 BAD = int(np.iinfo(np.int64).min)
 _U64 = 1 << 64
 _I63 = 1 << 63

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from tracekit.parsers.convert import EXACT_BELOW_US
+from tracekit.parsers.fixed import FixedRows
 
 Scalar = str | int | float | bool | None
 """Values that are used as keys must be hashable: anything else is an event of an unexpected shape."""
@@ -125,7 +126,7 @@ class LeanDevice(msgspec.Struct, gc=False):
 
 AnyArgs = Args | LeanArgs | LeanDeviceArgs
 AnyEvent = Event | TextEvent | LeanHost | LeanDevice
-Group = tuple[Any, Any, list[AnyEvent]]
+Group = tuple[Any, Any, list[AnyEvent] | FixedRows]
 Batch = list[Group]
 """(ph, cat, events): each list holds events of one class; a phase and category may come twice."""
 
@@ -159,7 +160,10 @@ def needs_text(batch: Batch) -> bool:
     The first and last event of a group tell whether its times are that large at all.
     """
     return any(
-        ph == "X" and (_large(events[0].ts) or _large(events[-1].ts)) and any(type(e.ts) is float for e in events)
+        ph == "X"
+        and isinstance(events, list)
+        and (_large(events[0].ts) or _large(events[-1].ts))
+        and any(type(e.ts) is float for e in events)
         for ph, _, events in batch
     )
 

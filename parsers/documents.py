@@ -158,15 +158,11 @@ class Documents:
         if not self._learn(doc):
             return
         while True:
-            if len(self.buffer) < self.block and not self.eof:
-                self._fill(self.block)
+            if len(self.buffer) < self.block and not self.eof and self._block(doc):
+                continue
             cut = self.buffer.rfind(self.separator)
             if cut >= 0:
-                try:
-                    self.on_chunk(doc, self.buffer[: cut + 1])
-                except ValueError:
-                    pass
-                else:
+                if self._chunk(doc, self.buffer[: cut + 1]):
                     self._drop(cut + self.lead)
                     continue
             elif not self.eof:
@@ -176,6 +172,28 @@ class Documents:
             stop = len(self.buffer) if self.eof else cut + 1
             if self._settle(doc, stop, last=self.eof):
                 return
+
+    def _chunk(self, doc: Document, data: bytes) -> bool:
+        try:
+            self.on_chunk(doc, data)
+        except ValueError:
+            return False
+        return True
+
+    def _block(self, doc: Document) -> bool:
+        """Take one more block up to its last separator; False when that is not to be had: then it joins the buffer.
+
+        The usual case, and the one that copies least.
+        """
+        got = self.source.read(self.block)
+        self.eof = not got
+        cut = got.rfind(self.separator)
+        if cut >= 0 and self._chunk(doc, b"".join((self.buffer, memoryview(got)[: cut + 1]))):
+            self.offset += len(self.buffer) + cut + self.lead
+            self.buffer = got[cut + self.lead :]
+            return True
+        self.buffer += got
+        return False
 
     def _learn(self, doc: Document) -> bool:
         """Find the layout's separator; False when the array is empty."""

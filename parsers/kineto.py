@@ -84,7 +84,7 @@ class KinetoReader:
     def _chunk(self, _: Document, data: bytes) -> None:
         """Whole events → columns; raises ValueError before anything is taken."""
         # Rows that are only counted are not proven to be valid JSON: strict reading decodes all.
-        found = None if self.text_times or self.strict else prefilter.split(data, self.frames)
+        found = None if self.text_times or self.strict else prefilter.split(data, self.frames, self.columns.heads)
         if found is None or needs_text(found[0]):
             batch = self._decode(data)
         else:

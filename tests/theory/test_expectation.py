@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tracekit import theory
@@ -122,6 +122,7 @@ def test_measured_figures_override() -> None:
     assert bound("send", GIB, far, slow).lower_bound_ns == pytest.approx(GIB / 10)
 
 
+@settings(deadline=None)
 @given(
     st.sampled_from(["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "send"]),
     st.integers(0, 1 << 36), st.sampled_from([(2, 1, 2), (8, 1, 8), (8, 8, 1), (16, 2, 8), (64, 8, 8)]),

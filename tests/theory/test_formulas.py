@@ -92,6 +92,10 @@ NUMBERS: dict[str, tuple[Callable[[], float | tuple[float, ...]], float | tuple[
         lambda: nccl.ring_latency_ns("all_reduce", "Simple", TWO_NODES, 511),
         8400 + 4 * 3400 + 2 * 14000,
     ),
+    "ring latency, congested Volta": (
+        lambda: nccl.ring_latency_ns("all_reduce", "Simple", nccl.Fabric(4, 2, channels=2, architecture="volta"), 512),
+        (8400 + 4 * 3400 + 2 * 14000) * 1.9,
+    ),
     "tree latency": (lambda: nccl.tree_latency_ns("LL128", TWO_NODES), 14000 + 2 * (1250 + 8500)),
     "tree latency, published": (lambda: nccl.tree_latency_ns("Simple", nccl.Fabric(64, 8)), 148_400),
     "hop latency": (lambda: nccl.hop_latency_ns(several_nodes=True), 22_400),

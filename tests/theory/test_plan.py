@@ -206,6 +206,11 @@ def test_groups_partition_the_ranks(layout: theory.LayoutSpec) -> None:
         assert len({len(g) for g in groups}) == 1
 
 
+def test_the_worst_group_counts() -> None:
+    """Groups of five on nodes of eight: whole ones, 3 + 2 and 1 + 4."""
+    assert theory.LayoutSpec(tp=5, dp=4).placement(8, "tp") == theory.Placement(5, 2, 3)
+
+
 def test_orthogonal_axes_meet_in_one_rank() -> None:
     layout = theory.LayoutSpec(tp=2, cp=2, dp=2, pp=2)
     for a, b in product(layout.groups("tp"), layout.groups("dp")):
@@ -232,6 +237,14 @@ def test_mfu_bounds_are_in_order() -> None:
         assert 0 < p.mfu_nothing_hidden_ratio < p.mfu_upper_ratio <= 1
     full = theory.plan(job(theory.LayoutSpec(dp=64), recompute="full"))
     assert full.mfu_upper_ratio == pytest.approx(0.75)
+    p = theory.plan(job(theory.LayoutSpec(tp=8, pp=4, dp=2)))
+    assert p.tokens_per_step == 1 * 8192 * 16 * 2
+    assert p.ideal_ns is not None
+    assert p.structural_ns is not None
+    assert p.exposed_if_unhidden_ns is not None
+    assert p.mfu_upper_ratio == pytest.approx(p.ideal_ns / (p.ideal_ns * (1 + 3 / 16) + p.structural_ns))
+    slow = p.ideal_ns / 0.803 * (1 + 3 / 16) + p.exposed_if_unhidden_ns
+    assert p.mfu_nothing_hidden_ratio == pytest.approx(p.ideal_ns / slow)
     by_hand = 16 * 8192 * theory.token_flops(LLAMA, 8192) / 989e3
     assert full.ideal_ns == pytest.approx(by_hand)
 

@@ -125,6 +125,9 @@ def test_every_model_on_every_machine() -> None:
         (["--layout", "xp=2"], "no field 'xp'"),
         (["--layout", "tp=2,order=tp-tp"], "once each"),
         (["--layout", "dp=4,ep=3"], "ep"),
+        (["--layout", "tp=2,dp=4,world=4"], "make 8"),
+        (["--layout", "tp=2,dp=4,external_dp=2"], "external_dp"),
+        (["--layout", "dp=4,ep=2,edp=4"], "make 2"),
         (["--layout", "dp=4,shard=3"], "shard"),
         (["--model", "llama3-8b", "--recompute", "some"], "recompute"),
         (["--model", "llama3-8b", "--dtype", "int4"], "int4"),
@@ -165,3 +168,30 @@ def test_mistakes_of_a_file_are_named(text: str, words: str, tmp_path: Path) -> 
     result = CliRunner().invoke(cli, ["theory", "--run", str(file)])
     assert isinstance(result.exception, UsageError), result.output
     assert words in str(result.exception)
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("tp=2,pp=2,dp=4,ep=4", {"etp": 2, "dp": 4}),
+        ("tp=2,pp=2,dp=4,ep=4,etp=1,edp=2,world=16", {"etp": 1}),
+        ("cp=2,dp_shard=4,dp_replicate=2,order=cp-dp_shard-dp_replicate", {"dp": 8, "shard": 8}),
+        ("tp=2,dp=2,pp=2,order=tp-ep-pp-dp", {"order": ["tp", "pp", "dp", "cp"]}),
+    ],
+)
+def test_layouts_mean_what_a_declared_layout_means(text: str, wanted: dict[str, Any]) -> None:
+    inputs = {i["field"]: i["value"] for i in document("--layout", text)["inputs"]}
+    assert {k: inputs[f"layout.{k}"] for k in wanted} == wanted
+
+
+def test_the_declared_layout_agrees() -> None:
+    """The same text, read by the layout of a job and by theory, makes the same groups."""
+    from tracekit.label.layout.declared import parse_layout
+    from tracekit.theory.config import layout_of
+
+    for text in ("tp=2,cp=2,dp=2,pp=2", "tp=2,dp=4,pp=2,ep=4", "tp=2,dp=4,pp=2,ep=4,etp=1", "dp=4,tp=2,order=dp-tp"):
+        declared, ours = parse_layout(text), layout_of(text)
+        assert declared.world_size == ours.world_size
+        for name, size in (*declared.degrees, *declared.expert):
+            assert getattr(ours, name) == size
+        assert [a for a, n in declared.degrees if n > 1] == [a for a in ours.order if getattr(ours, a) > 1]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -12,6 +14,7 @@ if TYPE_CHECKING:
     from tracekit.ingest.identity import Part
     from tracekit.ingest.run import RunTables
     from tracekit.ingest.worker import PartResult
+    from tracekit.model import TraceMeta
 
 Row = dict[str, Any]
 TABLES = ("matches", "waiting", "clocks", "imbalance")
@@ -19,10 +22,11 @@ UNKNOWN_RANK, ONE_RANK = "rank-unknown", "one-rank"
 """Why no call of a recording could be matched at all."""
 
 
-def add_cross_rank(out: RunTables, used: Sequence[tuple[PartResult, Part]]) -> None:
+def add_cross_rank(out: RunTables, used: Sequence[tuple[PartResult, Part]]) -> list[CallColumns | str]:
     """Fill the cross-rank tables of a run and the columns that need other ranks; without two known ranks, the reason.
 
-    used: recordings in the run's order, each with its rank; their files must still be there.
+    used: recordings in the run's order, each with its rank; their files must still be there. Returns what is added to
+    the calls of each, or why nothing.
     """
     for name in TABLES:
         out.tables[name] = []
@@ -37,6 +41,17 @@ def add_cross_rank(out: RunTables, used: Sequence[tuple[PartResult, Part]]) -> N
             added[i] = columns
             _put_split(out, used[i][1].rank, split)
     out.added = [a for a, (r, _) in zip(added, used, strict=True) if "activities" in r.detail]
+    return added
+
+
+_WORKER_NAME = re.compile(r"^(?:rank[-_.]?\d+[-_.])?(?P<host>.+)_\d+\.\d{13,19}\.pt\.trace\.json")
+"""File names of torch.profiler.tensorboard_trace_handler: host_pid.time.pt.trace.json."""
+
+
+def host_of(meta: TraceMeta) -> str | None:
+    """Host of a recording: from the file, else from the name the profiler gave it."""
+    found = None if meta.host_name else _WORKER_NAME.match(Path(meta.path).name)
+    return found["host"] if found else meta.host_name
 
 
 def _run(out: RunTables, used: Sequence[tuple[PartResult, Part]]) -> CrossRank:
@@ -45,7 +60,7 @@ def _run(out: RunTables, used: Sequence[tuple[PartResult, Part]]) -> CrossRank:
 
     inputs = [
         RankInput(
-            p.rank, r.detail, r.origin_ns - out.origin_ns if out.absolute else 0, r.meta.host_name, out.absolute,
+            p.rank, r.detail, r.origin_ns - out.origin_ns if out.absolute else 0, host_of(r.meta), out.absolute,
             r.tables.steps, r.tables.totals,
         )
         for r, p in used if p.rank is not None

@@ -118,12 +118,13 @@ def _op_types(job: Sequence[Row], name: str) -> Grid:
 
 
 def _workers(job: Sequence[Row], name: str, all_ranks: bool) -> Grid:
-    columns = ("rank", "stage", "dp rank", "slowdown", "slow steps", "waiting")
+    columns = ("rank", "stage", "dp rank", "slowdown", "compute", "comm", "launch", "slow steps", "waiting")
     grid = Grid(f"{name}workers by slowdown", columns)
     found = _of(job, "worker")
     for r in found if all_ranks else found[:MAX_WORKERS]:
         rank = "?" if r["rank"] is None else str(r["rank"])
-        cells = (_times(r["slowdown"]), _share(r["straggling_steps_ratio"]), _share(r["wait_ratio"]))
+        parts = ("slowdown", "compute_slowdown", "communication_slowdown", "launch_slowdown")
+        cells = (*(_times(r[p]) for p in parts), _share(r["straggling_steps_ratio"]), _share(r["wait_ratio"]))
         grid.rows.append((rank, str(r["stage"]), str(r["dp_rank"]), *cells))
     if len(found) > MAX_WORKERS and not all_ranks:
         grid.notes.append(f"{MAX_WORKERS} of {len(found)} workers; --ranks lists them")

@@ -82,16 +82,52 @@ def training_of(table: dict[str, Any], *, defaults: bool = False) -> TrainingSpe
 
 
 def layout_of(value: str | dict[str, Any]) -> LayoutSpec:
-    """`tp=8,pp=4,dp=2,order=tp-cp-dp-pp`, or the same as a table."""
+    """`tp=8,pp=4,dp=2,order=tp-cp-dp-pp`, or the same as a table.
+
+    As in a declared layout, `etp` is tp unless given, `dp_shard` and `dp_replicate` divide the data ranks (FSDP shards
+    over dp_shard · cp), and `world` and `edp` are checked. UsageError names the mistake.
+    """
     table = _parse_layout(value) if isinstance(value, str) else dict(value)
-    order = table.get("order")
-    if order is not None:
-        names = order.split("-") if isinstance(order, str) else list(order)
-        # ep has a factorisation of its own; an axis that is not named has one rank and may stand anywhere.
-        names = [a for a in names if a != "ep"]
-        table["order"] = (*names, *(a for a in ("tp", "cp", "dp", "pp") if a not in names and table.get(a, 1) == 1))
+    checked: dict[str, Any] = {name: table.pop(name) for name in ("world", "edp") if name in table}
+    for name in ("sp", "external_dp"):
+        if table.pop(name, 1) != 1:
+            raise UsageError(f"[layout] {name}: theory knows no such axis; give the axes {', '.join(_AXES)}")
+    _divided_data(table)
+    if table.get("order") is not None:
+        table["order"] = _order(table)
+    if table.get("ep", 1) != 1:
+        table.setdefault("etp", table.get("tp", 1))
     _table(LayoutSpec, table, "layout", ("order",))
-    return LayoutSpec(**table)
+    layout = LayoutSpec(**table)
+    for name, found in (("world", layout.world_size), ("edp", layout.edp)):
+        if checked.get(name, found) != found:
+            raise UsageError(f"[layout] {name} = {checked[name]!r}: the other sizes make {found}")
+    return layout
+
+
+_AXES = ("tp", "cp", "dp", "pp")
+
+
+def _divided_data(table: dict[str, Any]) -> None:
+    """dp_shard and dp_replicate become dp and shard."""
+    parts = [table.pop(n, None) for n in ("dp_shard", "dp_replicate")]
+    if parts == [None, None]:
+        return
+    sizes = [1 if p is None else p for p in parts]
+    if not all(isinstance(n, int) and n > 0 for n in (*sizes, table.get("dp", 1), table.get("cp", 1))):
+        raise UsageError("[layout] dp_shard, dp_replicate, dp and cp must be whole numbers above zero")
+    table["dp"] = table.get("dp", 1) * sizes[0] * sizes[1]
+    table.setdefault("shard", sizes[0] * table.get("cp", 1))
+
+
+def _order(table: dict[str, Any]) -> tuple[str, ...]:
+    """Axes of the world, fastest first; experts have a factorisation of their own, parts of dp are one axis."""
+    order = table["order"]
+    names = order.split("-") if isinstance(order, str) else list(order)
+    names = ["dp" if str(a).startswith("dp_") else a for a in names if a not in ("ep", "etp", "edp", "sp")]
+    names = [a for i, a in enumerate(names) if i == 0 or a != "dp" or names[i - 1] != "dp"]
+    # An axis that is not named has one rank and may stand anywhere.
+    return (*names, *(a for a in _AXES if a not in names and table.get(a, 1) == 1))
 
 
 def _parse_layout(text: str) -> dict[str, Any]:

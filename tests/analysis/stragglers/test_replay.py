@@ -35,7 +35,7 @@ def everyone(grid: OpGrid) -> Any:
     return np.ones(grid.ranks.shape, np.bool_)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=15)
 @given(JOBS)
 def test_a_job_without_delays_is_replayed_exactly(job: Job) -> None:
     grid, graph, work = parts(job)
@@ -44,7 +44,7 @@ def test_a_job_without_delays_is_replayed_exactly(job: Job) -> None:
     assert int(np.abs(work.delay).max()) == 0
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=15)
 @given(JOBS, st.integers(0, 10**6))
 def test_with_its_delays_a_job_is_replayed_exactly_and_without_them_as_if_there_were_none(job: Job, seed: int) -> None:
     late = noisy(seed, 0.0, 0.4)
@@ -54,7 +54,7 @@ def test_with_its_delays_a_job_is_replayed_exactly_and_without_them_as_if_there_
     assert gone.tolist() == step_times(job)
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=15)
 @given(JOBS)
 def test_work_and_waiting_are_what_the_job_was_made_of(job: Job) -> None:
     grid, _, work = parts(job)
@@ -70,7 +70,7 @@ def test_work_and_waiting_are_what_the_job_was_made_of(job: Job) -> None:
             assert grid.start[i, 0, 0] == spans[(node.op, node.seq, node.stage), 0, 0][0]
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=15)
 @given(JOBS)
 def test_ideal_durations_are_replayed_as_a_job_that_has_them(job: Job) -> None:
     grid, graph, work = parts(job)
@@ -79,7 +79,7 @@ def test_ideal_durations_are_replayed_as_a_job_that_has_them(job: Job) -> None:
     assert ideal.tolist() == step_times(replace(job, takes=lambda op, _, __: by_op[op[0]]))
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=15)
 @given(JOBS, st.data())
 def test_faster_operations_never_make_a_step_longer(job: Job, data: Any) -> None:
     grid, graph, work = parts(job)

@@ -39,7 +39,7 @@ def rows_of(ops: OpRows, scope: str) -> list[dict[str, Any]]:
     return [r for r in analyze_ops(ops).rows if r["scope"] == scope]
 
 
-@settings(deadline=None, max_examples=20)
+@settings(deadline=None, max_examples=12)
 @given(SLOW)
 def test_one_slow_worker_is_named_and_without_it_nothing_straggles(case: tuple[int, int, float, int, int]) -> None:
     stages, dp, factor, stage, rank = case
@@ -67,7 +67,7 @@ def _fixed(found: WhatIf, job: Job, stage: int, rank: int) -> Any:
     return takes
 
 
-@settings(deadline=None, max_examples=15)
+@settings(deadline=None, max_examples=10)
 @given(st.integers(0, 999), st.integers(2, 1000))
 def test_a_slower_clock_changes_no_ratio(seed: int, factor: int) -> None:
     job = Job(takes=noisy(seed), delay=noisy(seed + 1, 0, 0.01))
@@ -82,7 +82,7 @@ def _scaled(row: tuple[Any, ...], factor: int) -> tuple[Any, ...]:
     return (*row[:5], row[5] * factor, row[6] * factor, *row[7:])
 
 
-@settings(deadline=None, max_examples=15)
+@settings(deadline=None, max_examples=10)
 @given(st.integers(0, 999), st.permutations(range(3)), st.integers(0, 99))
 def test_names_of_workers_and_order_of_rows_do_not_matter(seed: int, names: list[int], shuffle: int) -> None:
     job = Job(dp=3, takes=noisy(seed))
@@ -118,6 +118,35 @@ def test_launch_delays_are_the_replays_error_and_above_five_per_cent_nothing_is_
     assert (job["slowdown"], job["waste_ratio"], job["ideal_ns"], job["reason"]) == (None, None, None, "replay-error")
     assert all(r["slowdown"] is None and r["recovered_ratio"] is None for r in result.rows)
     assert "no slowdown is given" in result.findings[0]["message"]
+
+
+def test_a_slow_input_is_the_launches_of_its_rank() -> None:
+    def late(op: Any, step: int, dp: int) -> int:
+        return 900_000_000 if (op, dp) == (("forward-compute", 0, 0), 1) else 0
+
+    result = analyze_ops(table(Job(stages=2, dp=3, takes=even, delay=late)))
+    job, workers = result.rows[0], [r for r in result.rows if r["scope"] == "worker"]
+    without, measured = step_times(Job(stages=2, dp=3, takes=even))[0], job["step_ns"]
+    assert job["launch_slowdown"] == pytest.approx(measured / without)
+    assert job["reason"] == "replay-error"
+    worst = max(workers, key=lambda r: r["launch_slowdown"])
+    assert (worst["rank"], worst["launch_slowdown"]) == (1, pytest.approx(measured / without))
+    assert [r["launch_slowdown"] for r in workers if r["rank"] != 1] == [1.0] * 5
+    assert "launch delays of rank 1 alone" in result.findings[0]["message"]
+
+
+@pytest.mark.parametrize(("op", "column"), [("compute", "compute_slowdown"), ("send", "communication_slowdown")])
+def test_a_worker_slow_in_one_kind_is_slow_in_that_kind(op: str, column: str) -> None:
+    def takes(o: Any, step: int, dp: int) -> int:
+        hit = (o[2], dp) == (1, 0) and o[0] in (f"forward-{op}", f"backward-{op}")
+        return even(o, step, dp) * (1 if not hit else 2 if op == "compute" else 300)
+
+    worst = rows_of(table(Job(stages=3, dp=2, takes=takes)), "worker")[0]
+    other = {"compute_slowdown", "communication_slowdown"} - {column}
+    if op == "compute":
+        assert (worst["stage"], worst["dp_rank"]) == (1, 0)
+    assert worst[column] == pytest.approx(worst["slowdown"], rel=0.02)
+    assert worst[other.pop()] <= 1 + 1e-6
 
 
 def test_a_small_slowdown_is_not_shared_out() -> None:

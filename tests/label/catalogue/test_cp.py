@@ -142,15 +142,25 @@ def test_position_ids_are_no_exchange() -> None:
     assert (label.strategy, label.tier, label.variant) == ("housekeeping", "B", "dataloader")
 
 
-@pytest.mark.parametrize(("ranks", "strategy"), [((1, 3), "cp"), ((1, 1), "unknown")], ids=["a ring", "back and forth"])
-def test_transfers_inside_attention(ranks: tuple[int, int], strategy: str) -> None:
+TRANSFERS = [
+    ("a ring in attention", "ring_attention", (1, 3), "cp"),
+    ("two ranks that exchange in attention", "self_attn", (1, 1), "cp"),
+    ("a ring anywhere", "my_function", (1, 3), "unknown"),
+]
+
+
+@pytest.mark.parametrize(("scope", "ranks", "strategy"), [t[1:] for t in TRANSFERS], ids=[t[0] for t in TRANSFERS])
+def test_transfers_without_a_name(scope: str, ranks: tuple[int, int], strategy: str) -> None:
     to, back = ranks
     group = {"group_size": 4, "rank_start": 0, "rank_stride": 1, "ranks_text": "[0, 1, 2, 3]"}
     micro = Micro({"rank": 0})
     for _ in range(3):
-        micro.call("send", scopes=("ring_attention",), dst_rank=to, **group)
-        micro.call("recv", scopes=("ring_attention",), src_rank=back, **group)
-    assert {(x.strategy, x.tier) for x in micro.labels()} == {(strategy, "C" if strategy == "cp" else None)}
+        micro.call("send", scopes=(scope,), dst_rank=to, **group)
+        micro.call("recv", scopes=(scope,), src_rank=back, **group)
+    labels = micro.labels()
+    assert {(x.strategy, x.tier) for x in labels} == {(strategy, "C" if strategy == "cp" else None)}
+    if strategy == "unknown":
+        assert all({"cp", "pp"} <= {s for s, _ in x.alternatives} for x in labels)
 
 
 def test_a_rotation_without_frames_is_suggested() -> None:

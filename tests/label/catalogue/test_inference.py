@@ -108,6 +108,7 @@ def test_steps_tell_the_phase(step: str, phase: str | None) -> None:
 def test_graph_replay_of_nccl_stays_unknown(kernel: str) -> None:
     [label] = Micro().bare(kernel).labels()
     assert label.strategy == "unknown"
+    assert {s for s, _ in label.alternatives} == ({"pp", "ep", "cp"} if "SendRecv" in kernel else set())
 
 
 def test_graph_replay_of_an_engines_own_kernels_suggests() -> None:

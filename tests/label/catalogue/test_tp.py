@@ -182,3 +182,12 @@ def test_sums_of_activations_both_ways_need_no_name() -> None:
     assert [(x.strategy, x.tier) for x in labels] == [("tp", "C")] * 2
     alone = Micro().call("allreduce", scopes=("G",), **how).labels()[0]
     assert (alone.strategy, [s for s, _ in alone.alternatives]) == ("unknown", ["dp", "tp"])
+
+
+def test_a_compiled_forward_that_sums_matrices_is_tensor_parallel() -> None:
+    fx = ("## Call CompiledFxGraph f ##", "_c10d_functional::all_reduce_")
+    how: dict[str, Any] = {"shape": [128, 128], "pg_desc": "default_pg"}
+    backward = (EVAL.format("CompiledFunctionBackward"), *fx)
+    labels = Micro().call("allreduce", scopes=fx, **how).call("allreduce", scopes=backward, **how).labels()
+    assert [(x.strategy, x.phase, x.tier) for x in labels] == [("tp", "forward", "C"), ("tp", "backward", "C")]
+    assert Micro().call("allreduce", scopes=backward, **how).labels()[0].strategy != "tp"

@@ -67,13 +67,17 @@ def test_trap_6_two_frameworks_at_once_leave_the_node_undecided() -> None:
     assert both.call("all_to_allv", scopes=("_AllToAll",)).labels()[-1].strategy == "unknown"
 
 
-@pytest.mark.parametrize("desc", ["TENSOR_AND_CONTEXT_PARALLEL_GROUP", "undefined"])
-@pytest.mark.parametrize(("dtype", "strategy"), [("Long", "housekeeping"), ("BFloat16", "tp")])
-def test_trap_7_integers_in_the_activation_reduction_are_counts(desc: str, dtype: str, strategy: str) -> None:
-    [label] = Micro().call("allreduce", scopes=("_ReduceFromModelParallelRegion",), pg_desc=desc, dtype=dtype).labels()
-    if strategy == "tp" and desc != "undefined":
-        strategy = label.strategy if label.tier not in ("A", "B") else strategy
-    assert label.strategy == strategy
+@pytest.mark.parametrize("desc", ["TENSOR_AND_CONTEXT_PARALLEL_GROUP", "TENSOR_MODEL_PARALLEL_GROUP", "undefined"])
+def test_trap_7_integers_in_the_activation_reduction_are_counts(desc: str) -> None:
+    [label] = Micro().call("allreduce", scopes=("_ReduceFromModelParallelRegion",), pg_desc=desc, dtype="Long").labels()
+    assert (label.strategy, label.tier) == ("housekeeping", "A")
+
+
+@pytest.mark.parametrize("desc", ["TENSOR_MODEL_PARALLEL_GROUP", "undefined"])
+def test_trap_7_floats_in_it_are_activations(desc: str) -> None:
+    how = {"scopes": ("_ReduceFromModelParallelRegion",), "dtype": "BFloat16"}
+    [label] = Micro().call("allreduce", pg_desc=desc, **how).labels()
+    assert (label.strategy, label.tier) == ("tp", "A")
 
 
 NCCL2 = [

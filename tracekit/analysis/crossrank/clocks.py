@@ -1,8 +1,8 @@
 """Clock differences between ranks, from the ends of matched synchronising calls.
 
 All ranks leave such a call at nearly the same moment, so the median difference of its ends is the difference of the
-clocks and the residual spread its error (theory: 6.3). Ranks of one host share a clock; that is checked, not assumed.
-Where the laws of causality contradict every offset, no aligned time is given.
+clocks and the spread of the residuals tells its error (theory: 6.3). Ranks of one host share a clock; that is
+checked, not assumed. Where the laws of causality contradict every offset, no aligned time is given.
 """
 
 from __future__ import annotations
@@ -31,14 +31,19 @@ DRIFT_SPAN_NS = 5_000_000_000
 """Drift is looked for only in recordings that share calls over this long."""
 DRIFT_GAIN = 0.5
 """A drift is believed when it brings the spread of the residuals below this share."""
-_MAD = 1.4826
+_MAD, _MEAN, _MEDIAN = 1.4826, 1.2533, 1.2533
+"""Of a normal variable: deviation over median and over mean distance from the centre; error of median over of mean."""
+MAX_ERROR_NS = 10_000_000
+"""An offset less sure than this orders no arrivals: what was matched can hardly be the same calls."""
 _BROKEN = 0.02
 """Share of causal pairs that may contradict an offset before it is refused."""
 
 
 @dataclass(slots=True)
 class Clock:
-    """What to add to a rank's times: offset_ns + drift · (t - at); error_ns: robust spread of the residuals.
+    """What to add to a rank's times: offset_ns + drift · (t - at).
+
+    error_ns: four standard errors of the median difference, of every step on the chain to the reference.
 
     method: `reference`, `same-host`, `collective-ends`, `message-order`, or why there is none: `not-connected`,
     `infeasible`.
@@ -220,10 +225,10 @@ def _by_ends(a: RankCalls, b: RankCalls, edge: _Edge, known: Clock, component: i
     difference = target - edge.end_b
     offset = int(np.median(difference))
     spread = _spread(difference - offset)
-    error = (known.error_ns or 0) + spread
+    error = (known.error_ns or 0) + _error(spread, n)
     if _one_host(a, b) and known.method in _SHARED:
-        if abs(offset) <= SAME_HOST_NS:
-            return Clock("same-host", 0, spread + min(abs(offset), spread), pairs=n, component=component)
+        if abs(offset) <= SAME_HOST_NS + error:
+            return Clock("same-host", 0, error, pairs=n, component=component)
         # clocks of one host cannot differ that much: what is matched here is not one call
         return Clock("infeasible", pairs=n, component=component)
     drift, at = 0.0, int(edge.end_b[0])
@@ -232,7 +237,7 @@ def _by_ends(a: RankCalls, b: RankCalls, edge: _Edge, known: Clock, component: i
         slope, base = _line(edge.end_b - at, difference - offset)
         left = difference - offset - np.rint(base + slope * (edge.end_b - at)).astype(np.int64)
         if _spread(left) <= DRIFT_GAIN * spread:
-            drift, offset, error = slope * 1e6, offset + int(base), (known.error_ns or 0) + _spread(left)
+            drift, offset, error = slope * 1e6, offset + int(base), (known.error_ns or 0) + _error(_spread(left), n)
     return Clock("collective-ends", offset, error, drift, at, n, component)
 
 
@@ -240,8 +245,14 @@ _SHARED = ("reference", "same-host")
 
 
 def _spread(residual: NDArray[np.int64]) -> int:
-    """Robust standard deviation."""
-    return int(np.ceil(_MAD * float(np.median(np.abs(residual - np.median(residual))))))
+    """Standard deviation of normal residuals with their median and their mean distance from it, the larger."""
+    away = np.abs(residual - np.median(residual))
+    return int(np.ceil(max(_MAD * float(np.median(away)), _MEAN * float(np.mean(away)))))
+
+
+def _error(spread: int, n: int) -> int:
+    """Four standard errors of the median of n differences with this spread, wider for few; and the ns of rounding."""
+    return int(np.ceil(4 * _MEDIAN * spread / n**0.5 * (1 + 4 / n))) + 1
 
 
 def _line(x: NDArray[np.int64], y: NDArray[np.int64]) -> tuple[float, float]:
@@ -258,16 +269,19 @@ def _line(x: NDArray[np.int64], y: NDArray[np.int64]) -> tuple[float, float]:
 
 
 def _refuse_infeasible(edges: dict[tuple[int, int], _Edge], clocks: list[Clock]) -> None:
-    """A component in which a call often ends before it began elsewhere has no common clock."""
+    """A rank on which calls often end before they began elsewhere, or whose offset is anybody's guess, has no clock."""
     broken: dict[int, list[int]] = defaultdict(lambda: [0, 0])
     for (p, q), e in edges.items():
         a, b = clocks[p], clocks[q]
         if not (a.aligned and b.aligned):
             continue
-        slack = END_SKEW_NS + 3 * ((a.error_ns or 0) + (b.error_ns or 0))
+        slack = END_SKEW_NS + (a.error_ns or 0) + (b.error_ns or 0)
         early = np.maximum(a.place(e.start_a) - b.place(e.end_b), b.place(e.start_b) - a.place(e.end_a))
         broken[q][0] += int((early > slack).sum())
         broken[q][1] += len(early)
+    for i, c in enumerate(clocks):
+        if (c.error_ns or 0) > MAX_ERROR_NS:
+            clocks[i] = Clock("infeasible", pairs=c.pairs, component=c.component)
     for q, (bad, total) in broken.items():
         if bad > _BROKEN * total:
             clocks[q] = Clock("infeasible", pairs=total, component=clocks[q].component)

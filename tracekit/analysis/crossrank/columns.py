@@ -48,7 +48,7 @@ class RankCalls:
     """The calls of one recording in call order; times on the run's axis, `NO_TIME` = missing number.
 
     text: column → (int32 codes, names), code -1 = null; number: column → int64; comms: uint64 ids with their
-    presence; window: first start and last end of device activity.
+    presence; window: first and last start of device activity.
     """
 
     rank: int
@@ -110,14 +110,16 @@ def load(one: RankInput) -> RankCalls:
 
 
 def hull(path: str) -> tuple[int, int]:
-    """First start and last end of device activity in a `busy` file, on the recording's own axis."""
+    """First and last start of device activity in a `busy` file, on the recording's own axis.
+
+    Not the last end: what runs beyond the end of a recording says nothing about what began then.
+    """
     with pa.memory_map(path) as source:
         table = pa.ipc.open_file(source).read_all()
         if not table.num_rows:
             return 0, 0
         start, _ = plain(table.column("ts_ns"), np.dtype(np.int64))
-        dur, _ = plain(table.column("dur_ns"), np.dtype(np.int64))
-        return int(start.min()), int((start + dur).max())
+        return int(start.min()), int(start.max())
 
 
 def plain(column: pa.ChunkedArray[Any], dtype: np.dtype[Any]) -> tuple[NDArray[Any], NDArray[np.bool_]]:

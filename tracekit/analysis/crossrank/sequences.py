@@ -49,7 +49,8 @@ class Signatures:
                 size = _size(op, number, row)
                 self._of[p][row] = ("p2p" if stream.kind == "p2p" else op, types[row], size)
         self._lacks_type, self._lacks_size = self._lacking(1), self._lacking(2)
-        self._codes: dict[Signature, int] = {}
+        self._codes: dict[tuple[object, ...], int] = {}
+        self._scopes = {p: parts[p].texts("scope") for p in stream.rows}
 
     def _lacking(self, position: int) -> set[str | None]:
         """Operations for which some call has no such part."""
@@ -60,9 +61,10 @@ class Signatures:
         op, dtype, size = self._of[part][row]
         return (op, None if op in self._lacks_type else dtype, None if op in self._lacks_size else size)
 
-    def code(self, part: int, row: int) -> int:
-        """One number for each distinct signature of the stream."""
-        return self._codes.setdefault(self.of(part, row), len(self._codes))
+    def code(self, part: int, row: int, scopes: bool) -> int:
+        """One number for each distinct signature of the stream, with the call's nearest scope or without."""
+        word = (*self.of(part, row), self._scopes[part][row] if scopes else None)
+        return self._codes.setdefault(word, len(self._codes))
 
     def agree(self, rows: Iterable[tuple[int, int]]) -> bool:
         """True when the calls (part, row) do not contradict each other."""
@@ -86,14 +88,17 @@ def sequence(
     rows: list[int],
     signatures: Signatures,
     clock: Clock | None = None,
+    *,
+    scopes: bool = False,
 ) -> Sequence:
     """The calls `rows` of one recording, in call order. Steps count only where markers tell them.
 
-    clock: puts the times on the common clock, as far as it is known by now.
+    scopes: tell calls apart by their nearest scope, too. clock: puts the times on the common clock, as far as it is
+    known by now.
     """
     one = parts[part]
     at = np.array(rows, np.int64)
-    code = np.array([signatures.code(part, r) for r in rows], np.int64)
+    code = np.array([signatures.code(part, r, scopes) for r in rows], np.int64)
     ops = one.texts("op")
     kind = [ops[r] for r in rows]
     step = one.number["step"][at]
@@ -105,11 +110,11 @@ def sequence(
     error = None
     if clock is not None and clock.aligned:
         start, end, window, error = clock.place(start), clock.place(end), clock.place(window), clock.error_ns or 0
-    end = np.where(binds, end, NO_TIME)
+    stop, end = end, np.where(binds, end, NO_TIME)
     slack = np.array([LOOSE_NS if k in LOOSE else END_SKEW_NS for k in kind], np.int64)
     mutual = binds & np.array([k not in ("send", "recv") for k in kind], np.bool_)
     low, high = window.tolist()
-    return Sequence(code, step, start, end, mutual, slack, (low, high), one.host, one.comparable, error)
+    return Sequence(code, step, start, end, mutual, slack, (low, high), one.host, one.comparable, stop, error)
 
 
 def _partial(one: RankCalls, at: NDArray[np.int64]) -> NDArray[np.bool_]:

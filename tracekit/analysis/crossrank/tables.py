@@ -92,8 +92,8 @@ def waiting_rows(
     Every timed call counts in `dur_ns`; the split ones in `split_ns` = wait + transfer. unmatched: part → row → why
     it has no match. markers: names of steps, which are no places.
     """
-    # calls, matched, split, their durations: timed and split, and waiting
-    sums: dict[tuple[Any, ...], list[int]] = defaultdict(lambda: [0, 0, 0, 0, 0, 0])
+    # calls, matched, split, their durations: timed and split, waiting; calls split over ranks
+    sums: dict[tuple[Any, ...], list[int]] = defaultdict(lambda: [0, 0, 0, 0, 0, 0, 0])
     entry = {(p, r): i for i, (p, r) in enumerate(zip(flat.part.tolist(), flat.row.tolist(), strict=True))}
     late: dict[tuple[Any, ...], Counter[int]] = defaultdict(Counter)
     skews: dict[tuple[Any, ...], list[int]] = defaultdict(list)
@@ -124,6 +124,7 @@ def waiting_rows(
                     why[key][waits.reason[at] or "unmatched"] += 1
                 if (key, i) not in seen:
                     seen.add((key, i))
+                    s[6] += rows[i]["wait_ns"] is not None
                     if rows[i]["last_rank"] is not None:
                         late[key][rows[i]["last_rank"]] += 1
                     if rows[i]["skew_ns"] is not None:
@@ -133,8 +134,8 @@ def waiting_rows(
 
 
 def _waiting(key: tuple[Any, ...], s: list[int], late: Counter[int], skews: list[int], why: Counter[str]) -> Row:
-    calls, matched, split, dur, split_ns, wait = s
-    enough = split >= MIN_CALLS and split_ns >= MIN_SHARE * dur
+    calls, matched, split, dur, split_ns, wait, whole = s
+    enough = whole >= MIN_CALLS and split_ns >= MIN_SHARE * dur
     rank, often = late.most_common(1)[0] if late else (None, 0)
     share = often / late.total() if late else None
     named = share is not None and share >= LATE_SHARE and late.total() >= MIN_CALLS

@@ -93,7 +93,7 @@ class _Writer:
         f = self.found
         row = {"scope": "job", "workers": self.grid.ranks.size, "steps": len(self.grid.steps)}
         row |= {"step_ns": _mean(f.measured), "replayed_ns": _mean(f.nodelay), "replay_error_ratio": f.replay_error}
-        row |= self._times(range(len(self.grid.nodes)), grouped=True)
+        row |= {"launch_slowdown": f.launch_slowdown} | self._times(range(len(self.grid.nodes)), grouped=True)
         if f.reason is None:
             per_step = f.nodelay / f.ideal
             row |= {"ideal_ns": _mean(f.ideal), "slowdown": f.slowdown, "waste_ratio": max(0.0, 1 - 1 / f.slowdown)}
@@ -127,9 +127,12 @@ class _Writer:
         for stage, dp in self._by_score():
             mine = [i for i, n in enumerate(self.grid.nodes) if n.stage == stage]
             row: Row = {"scope": "worker"} | self._place(stage, dp) | self._times(mine, dp, grouped=True)
+            row["launch_slowdown"] = float(self.found.launch_scores[stage, dp])
             if self.found.reason is None:
                 scores = self.found.step_scores[:, stage, dp]
                 row["slowdown"] = float(self.found.scores[stage, dp])
+                row["compute_slowdown"] = float(self.found.compute_scores[stage, dp])
+                row["communication_slowdown"] = float(self.found.comm_scores[stage, dp])
                 row["straggling_steps_ratio"] = float((scores >= STRAGGLING).mean())
             rows.append(row)
         return rows
@@ -191,7 +194,11 @@ class _Writer:
         out = []
         if f.reason == "replay-error":
             text = f"{self.source}: no slowdown is given: the replay misses the measured steps by "
-            out.append(_finding("warning", text + f"{100 * f.replay_error:.1f} %, more than 5 %"))
+            text += f"{100 * f.replay_error:.1f} %, more than 5 %"
+            worst = np.unravel_index(int(f.launch_scores.argmax()), f.launch_scores.shape)
+            slow = f"; launch delays of {self._name(int(worst[0]), int(worst[1]))} alone make steps "
+            text += slow + f"{f.launch_scores[worst]:.2f} times as long: look at its host and input"
+            out.append(_finding("warning", text))
         elif f.reason is not None:
             out.append(_finding("info", f"{self.source}: no slowdown is given: {f.reason}"))
         if not self.waits:

@@ -7,6 +7,7 @@ operations (a worker, a stage, an operation type):
 * S_x = T(all ideal, x as measured) / T_ideal; score of a worker = min(S of its DP rank, S of its stage);
 * recovered_x = (T - T(all as measured, x ideal)) / (T - T_ideal): M_W for the top 3 % of workers by score, M_S for the
   last stage;
+* launch slowdown = T_measured / T; of x = T(delays of x kept) / T: what is slow outside the table (host, input);
 * replay error = |T - T_measured| / T_measured.
 
 Source: OSDI'25 "Understanding Stragglers in Large Model Training Using What-if Analysis" (arXiv 2505.05713), eq. 1-5.
@@ -14,16 +15,16 @@ Source: OSDI'25 "Understanding Stragglers in Large Model Training Using What-if 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tracekit.analysis.stragglers.optypes import BACKWARD, FORWARD, family
+from tracekit.analysis.stragglers.optypes import BACKWARD, COMMUNICATION, FORWARD, family
 from tracekit.analysis.stragglers.replay import Scenario, replay
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
@@ -52,7 +53,8 @@ class Effect:
 class WhatIf:
     """Step times in ns [steps]; stages, dp_ranks, families: the effect of each. `reason` is set when nothing is said.
 
-    scores: float64 [stages, dp] over all steps; step_scores: [steps, stages, dp]. top: (stage, dp) of the top workers.
+    scores, compute_scores, comm_scores, launch_scores: float64 [stages, dp] over all steps, for all operations,
+    computes, communication and launch delays; step_scores: [steps, stages, dp]. top: (stage, dp) of the top workers.
     """
 
     measured: NDArray[np.int64]
@@ -62,6 +64,9 @@ class WhatIf:
     dp_ranks: tuple[Effect, ...]
     families: dict[str, Effect]
     scores: NDArray[np.float64]
+    compute_scores: NDArray[np.float64]
+    comm_scores: NDArray[np.float64]
+    launch_scores: NDArray[np.float64]
     step_scores: NDArray[np.float64]
     top: tuple[tuple[int, int], ...]
     top_workers: Effect
@@ -71,6 +76,11 @@ class WhatIf:
     def slowdown(self) -> float:
         """S; also below 1 by the replay's error."""
         return float(self.nodelay.mean() / self.ideal.mean())
+
+    @property
+    def launch_slowdown(self) -> float:
+        """Measured over replayed without launch delays."""
+        return float(self.measured.mean() / self.nodelay.mean())
 
     @property
     def replay_error(self) -> float:
@@ -100,29 +110,52 @@ class WhatIf:
 
 def what_if(grid: OpGrid, graph: Graph, work: Work) -> WhatIf:
     """Replay a job as measured, ideal, and with each stage, DP rank and operation type alone or fixed."""
-    everyone = np.ones(grid.ranks.shape, np.bool_)
+    asker = _Asker(grid, graph, work)
+    everyone = asker.everyone
     nodelay, ideal = replay(grid, graph, work, [Scenario(everyone), Scenario(~everyone)])
+    stages, ranks = (asker.effects([(Scenario(w), Scenario(~w)) for w in sets]) for sets in asker.lines)
     names = sorted({family(n.op) for n in grid.nodes})
-    stage_sets = [_where(everyone, stage=s) for s in range(grid.stages)]
-    rank_sets = [_where(everyone, dp=d) for d in range(grid.dp)]
-    node_sets = [np.array([family(n.op) == f for n in grid.nodes], np.bool_) for f in names]
-    pairs = [_pair(Scenario(w), Scenario(~w)) for w in (*stage_sets, *rank_sets)]
-    pairs += [_pair(Scenario(everyone, m), Scenario(everyone, ~m)) for m in node_sets]
-    effects = _effects(grid, graph, work, pairs)
-    stages, ranks = tuple(effects[: grid.stages]), tuple(effects[grid.stages : grid.stages + grid.dp])
+    of_names = [np.array([family(n.op) == f for n in grid.nodes], np.bool_) for f in names]
+    families = asker.effects([(Scenario(everyone, m), Scenario(everyone, ~m)) for m in of_names])
     alone = [np.stack([e.alone for e in group]) for group in (stages, ranks)]
-    scores = _scores(alone[0].mean(axis=1), alone[1].mean(axis=1)) / ideal.mean()
-    step_scores = _scores(alone[0].T, alone[1].T) / ideal[:, None, None]
+    scores = _lower(alone[0].mean(axis=1), alone[1].mean(axis=1)) / ideal.mean()
     top = _top(scores, grid.ranks)
     chosen = np.zeros_like(everyone)
     for place in top:
         chosen[place] = True
-    (top_effect,) = _effects(grid, graph, work, [_pair(Scenario(chosen), Scenario(~chosen))])
+    communicates = np.array([n.op in COMMUNICATION for n in grid.nodes], np.bool_)
     found = WhatIf(
-        grid.step_ns(), nodelay, ideal, stages, ranks, dict(zip(names, effects[grid.stages + grid.dp :], strict=True)),
-        scores, step_scores, top, top_effect, None,
+        measured=grid.step_ns(), nodelay=nodelay, ideal=ideal, stages=tuple(stages), dp_ranks=tuple(ranks),
+        families=dict(zip(names, families, strict=True)), scores=scores,
+        compute_scores=asker.scores(lambda w: Scenario(w, ~communicates)) / ideal.mean(),
+        comm_scores=asker.scores(lambda w: Scenario(w, communicates)) / ideal.mean(),
+        launch_scores=asker.scores(lambda w: Scenario(everyone, delayed=w)) / nodelay.mean(),
+        step_scores=_lower(alone[0].T, alone[1].T) / ideal[:, None, None], top=top,
+        top_workers=asker.effects([(Scenario(chosen), Scenario(~chosen))])[0], reason=None,
     )  # fmt: skip
-    return found if (reason := _refusal(found, everyone.size)) is None else _with_reason(found, reason)
+    return replace(found, reason=_refusal(found, everyone.size))
+
+
+class _Asker:
+    """Replays of one job. lines: workers of each stage, and of each DP rank, as masks [stages, dp]."""
+
+    def __init__(self, grid: OpGrid, graph: Graph, work: Work) -> None:
+        self.grid, self.graph, self.work = grid, graph, work
+        self.everyone = np.ones(grid.ranks.shape, np.bool_)
+        stage, dp = np.indices(grid.ranks.shape)
+        self.lines = ([stage == s for s in range(grid.stages)], [dp == d for d in range(grid.dp)])
+
+    def effects(self, pairs: Sequence[tuple[Scenario, Scenario]]) -> list[Effect]:
+        """Effect of each (alone, without)."""
+        times = replay(self.grid, self.graph, self.work, [s for pair in pairs for s in pair])
+        return [Effect(times[2 * i], times[2 * i + 1]) for i in range(len(pairs))]
+
+    def scores(self, scenario: Callable[[NDArray[np.bool_]], Scenario]) -> NDArray[np.float64]:
+        """Mean step, ns [stages, dp]: the lower of those with the scenario of a worker's stage and of its DP rank."""
+        means = [
+            replay(self.grid, self.graph, self.work, [scenario(w) for w in sets]).mean(axis=1) for sets in self.lines
+        ]
+        return _lower(*means)
 
 
 def _refusal(found: WhatIf, workers: int) -> str | None:
@@ -133,28 +166,7 @@ def _refusal(found: WhatIf, workers: int) -> str | None:
     return "replay-error" if found.replay_error > MAX_ERROR else None
 
 
-def _with_reason(found: WhatIf, reason: str) -> WhatIf:
-    from dataclasses import replace
-
-    return replace(found, reason=reason)
-
-
-def _where(like: NDArray[np.bool_], stage: int | None = None, dp: int | None = None) -> NDArray[np.bool_]:
-    mask = np.zeros_like(like)
-    mask[slice(None) if stage is None else stage, slice(None) if dp is None else dp] = True
-    return mask
-
-
-def _pair(alone: Scenario, without: Scenario) -> tuple[Scenario, Scenario]:
-    return alone, without
-
-
-def _effects(grid: OpGrid, graph: Graph, work: Work, pairs: Sequence[tuple[Scenario, Scenario]]) -> list[Effect]:
-    times = replay(grid, graph, work, [s for pair in pairs for s in pair])
-    return [Effect(times[2 * i], times[2 * i + 1]) for i in range(len(pairs))]
-
-
-def _scores(by_stage: NDArray[Any], by_dp: NDArray[Any]) -> NDArray[np.float64]:
+def _lower(by_stage: NDArray[Any], by_dp: NDArray[Any]) -> NDArray[np.float64]:
     """The smaller of a worker's stage and DP rank: [..., stages], [..., dp] → [..., stages, dp]."""
     lower: NDArray[np.float64] = np.minimum(by_stage[..., :, None], by_dp[..., None, :]).astype(np.float64)
     return lower

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from tracekit.label.layout.kinds import JobGroup
     from tracekit.label.layout.tables import Creation, Item, LayoutTables, Order
 
+MAX_COST = 5_000_000
+"""Tries times ranks: a try writes out the members of groups, which takes long in a very large job."""
 MAX_TRIES = 50_000
 """Degrees looked at before the search is given up (worlds of many small factors)."""
 MAX_DIGITS = 12
@@ -155,8 +157,10 @@ def decode(
         order = orders[creation.order]
         for sizes in factorisations(world_size, len(order.axes)):
             dense = tuple(zip(order.axes, sizes, strict=True))
-            twins = _possible_twins(creation, order, dense, numbered)
             tries += 1
+            if tries * world_size > MAX_COST:
+                return None
+            twins = _possible_twins(creation, order, dense, numbered)
             for grid in _completed(dense, order, creation, world_size) if twins else ():
                 tries += 1
                 if tries > MAX_TRIES:
