@@ -30,7 +30,7 @@ class Groups:
         self.world = tuple(range(layout.world_size))
         self.default = Group("world", "0", DEFAULT, self.world)
         make = (
-            _megatron(layout)
+            _megatron(layout, experts=experts)
             if framework == "megatron"
             else _torch(layout, fully_sharded=fully_sharded, experts=experts)
         )
@@ -66,8 +66,8 @@ def _along(layout: LayoutSpec, *axes: str) -> Iterable[tuple[int, ...]]:
     return sorted(layout.groups(*axes))
 
 
-def _megatron(layout: LayoutSpec) -> Iterator[tuple[str, str, tuple[int, ...]]]:
-    """Groups in the order of creation of megatron/core/parallel_state.py, those of one rank too."""
+def _megatron(layout: LayoutSpec, *, experts: bool) -> Iterator[tuple[str, str, tuple[int, ...]]]:
+    """Groups in the order of creation of megatron/core/parallel_state.py, of one rank too; of experts if there are any."""
     dense: list[tuple[str, str, tuple[str, ...]]] = [
         ("dp+cp", "DATA_PARALLEL_GROUP_WITH_CP", ("dp", "cp")), ("dp", "DATA_PARALLEL_GROUP", ("dp",)),
         ("cp", "CONTEXT_PARALLEL_GROUP", ("cp",)), ("tp+pp", "MODEL_PARALLEL_GROUP", ("tp", "pp")),
@@ -87,7 +87,7 @@ def _megatron(layout: LayoutSpec) -> Iterator[tuple[str, str, tuple[int, ...]]]:
         ("tp+cp", "TENSOR_AND_CONTEXT_PARALLEL_GROUP", ("tp", "cp")),
     ):
         yield from ((role, desc, g) for g in _along(layout, *axes))
-    if layout.order[-1] == "pp":
+    if experts:
         yield from _experts(layout)
     yield "optimizer", "INTRA_DISTRIBUTED_OPTIMIZER_INSTANCE_GROUP", tuple(range(layout.world_size))
 

@@ -73,6 +73,14 @@ def schedule_of(job: Job) -> Schedule:
         raise UsageError(str(e)) from None
 
 
+def settled(job: Job) -> Job:
+    """The job with axes of one rank first in its order, where they change nothing and stand in nobody's way."""
+    order = sorted(job.layout.order, key=lambda axis: getattr(job.layout, axis) > 1)
+    if job.layout.pp == 1:
+        order = [*(a for a in order if a != "pp"), "pp"]
+    return replace(job, layout=replace(job.layout, order=tuple(order)))
+
+
 def checked(job: Job, options: Options) -> Options:
     """The options with the framework settled. NotSimulated says what the simulator has no model of."""
     t, lay = job.training, job.layout

@@ -11,7 +11,7 @@ from tracekit.simulate.data import Replicated
 from tracekit.simulate.device import GAP_NS, Gpu
 from tracekit.simulate.finish import finish
 from tracekit.simulate.groups import Groups
-from tracekit.simulate.job import Options, checked, schedule_of
+from tracekit.simulate.job import Options, checked, schedule_of, settled
 from tracekit.simulate.pipeline import Pipeline, Ran, Runner
 from tracekit.simulate.rank import Rank
 from tracekit.simulate.resolve import resolve
@@ -56,6 +56,7 @@ class Simulation:
 
 def simulate(job: Job, options: Options | None = None) -> Simulation:
     """Simulate a job. Raises UsageError or NoNumber where an input is missing, wrong or not modelled."""
+    job = settled(job)
     options = checked(job, options or Options())
     framework = options.framework or ""
     schedule = schedule_of(job)
