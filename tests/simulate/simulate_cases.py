@@ -56,7 +56,7 @@ CASES: dict[str, Any] = {
     "ring": _case("tp=2,cp=4,dp=1", micro_batches=1, context_method="ring", sequence=16384),
     "gathered K and V": _case("cp=2,dp=4", micro_batches=1, context_method="all_gather", data_parallel="zero1"),
     "ulysses": _case("cp=4,dp=2", micro_batches=1, context_method="ulysses"),
-    "ep megatron": _case("tp=2,dp=4,ep=4", MOE, micro_batches=1, sequence_parallel=True, data_parallel="zero1"),
+    "ep megatron": _case("tp=2,dp=4,ep=4,etp=1", MOE, micro_batches=1, sequence_parallel=True, data_parallel="zero1"),
     "ep torch": _case("dp=8,ep=4", MOE, micro_batches=1, data_parallel="fsdp", fp8_dispatch=False),
     "64 ranks": _case("tp=4,pp=4,dp=4", micro_batches=2, sequence_parallel=True, data_parallel="zero1"),
     "32 ranks over nodes": _case("tp=8,cp=2,dp=2", micro_batches=1, context_method="ring"),

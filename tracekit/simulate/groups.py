@@ -67,7 +67,7 @@ def _along(layout: LayoutSpec, *axes: str) -> Iterable[tuple[int, ...]]:
 
 
 def _megatron(layout: LayoutSpec, *, experts: bool) -> Iterator[tuple[str, str, tuple[int, ...]]]:
-    """Groups in the order of creation of megatron/core/parallel_state.py, of one rank too; of experts if there are any."""
+    """Groups in the order that megatron/core/parallel_state.py creates them in; those of experts if there are any."""
     dense: list[tuple[str, str, tuple[str, ...]]] = [
         ("dp+cp", "DATA_PARALLEL_GROUP_WITH_CP", ("dp", "cp")), ("dp", "DATA_PARALLEL_GROUP", ("dp",)),
         ("cp", "CONTEXT_PARALLEL_GROUP", ("cp",)), ("tp+pp", "MODEL_PARALLEL_GROUP", ("tp", "pp")),

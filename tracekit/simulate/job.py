@@ -94,7 +94,7 @@ def checked(job: Job, options: Options) -> Options:
         (t.data_parallel == "zero2", "ZeRO-2 is not simulated; zero1 has the same traffic when reduced once a step"),
         (t.recompute == "selective", "selective recomputation is not simulated: use none or full"),
         (t.mtp, "multi-token prediction modules are not simulated"),
-        (lay.etp > 1, "experts divided among tensor ranks (etp) are not simulated"),
+        (lay.etp > 1, "experts divided among tensor ranks are not simulated: give etp=1"),
         (lay.ep > 1 and job.model.experts is None, "ep is above 1, but the model has no experts"),
         (lay.ep > 1 and lay.tp > 1 and not t.sequence_parallel, "experts with tp need --sequence-parallel"),
         (job.model.experts is not None and lay.order[-1] != "pp", "expert groups need pp as the slowest axis"),
