@@ -1,7 +1,8 @@
 """One labelled rank → the forward and backward work of its pipeline stages, and its messages.
 
 Annotations tell best. Without them (torch's Schedule1F1B writes none) the work between point-to-point calls is cut
-where it changes between forward and backward: what ran inside the autograd engine is backward.
+where it changes between forward and backward: what ran inside the autograd engine is backward. Where only forwards are
+annotated (Megatron's `forward_step`), the backwards come from there.
 """
 
 from __future__ import annotations
@@ -44,14 +45,13 @@ def rank_pipeline(
     out = RankPipeline(groups=tuple(sorted({c.members for i in own if (c := labelled.calls[i]).members})))
     out.messages = [_message(i, labelled.calls[i], steps[i], on_host, origin) for i in own]
     if spans.chunks:
-        out.annotated = True
         waits = sorted(_end(labelled.calls[i]) for i in own if labelled.calls[i].op == "recv") if on_host else []
-        for span in _outermost(spans.chunks):
-            if (chunk := work.annotated(span, waits, origin)) is not None:
-                out.chunks.append(chunk)
-    else:
-        calls = [labelled.calls[i] for i in own]
-        out.chunks = work.between(calls, spans, on_host, origin)
+        found = (work.annotated(span, waits, origin) for span in _outermost(spans.chunks))
+        out.chunks = [chunk for chunk in found if chunk is not None]
+    if all(c.kinds == "F" for c in out.chunks):
+        told = bool(out.chunks)
+        between = work.between([labelled.calls[i] for i in own], spans, on_host, origin)
+        out.chunks += [c for c in between if not told or c.kinds == "B"]
     out.chunks.sort(key=lambda c: (c.ts, c.dur))
     out.comm = _between(labelled, out.chunks, origin)
     return out

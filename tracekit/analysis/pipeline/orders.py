@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from tracekit.analysis.pipeline.lines import Line
     from tracekit.analysis.pipeline.parts import Chunk, RankPipeline
 
+ANNOTATION = "annotation"
 NOISE = 0.05
 """Work without an annotation below this share of the median forward is no forward: detaching, casting, counting."""
 
@@ -22,12 +23,12 @@ def ordered(line: Line, parts: Mapping[int, RankPipeline], step: int) -> list[li
     for position, rank in enumerate(line.ranks):
         part = parts[rank]
         chunks = [c for c in part.chunks if c.step == step]
-        out.append(chunks if part.annotated else _cleaned(line, position, part, chunks))
+        out.append(_cleaned(line, position, part, chunks))
     return out
 
 
 def _cleaned(line: Line, position: int, part: RankPipeline, chunks: Sequence[Chunk]) -> list[Chunk]:
-    """Only the chunks that pass something on, those that one chunk was cut into joined again.
+    """Annotated chunks, and of the others those that pass something on, with what one was cut into joined again.
 
     A forward begins with activations from the stage before, unless it is the first, and sends its own on, unless it
     is the last; work that does neither belongs to no micro-batch.
@@ -39,16 +40,16 @@ def _cleaned(line: Line, position: int, part: RankPipeline, chunks: Sequence[Chu
     def passes(c: Chunk) -> bool:
         got = before is not None and any(peer[i] in (before, None) for i in c.before)
         sent = after is not None and any(peer[i] in (after, None) for i in c.after)
-        return c.kinds != "F" or got or sent
+        return c.source == ANNOTATION or c.kinds != "F" or got or sent
 
     kept = [c for c in chunks if passes(c)]
     forward = [c.compute for c in kept if c.kinds == "F"]
     least = NOISE * statistics.median(forward) if forward else 0
     out: list[Chunk] = []
     for chunk in kept:
-        if chunk.kinds == "F" and chunk.compute < least:
+        if chunk.source != ANNOTATION and chunk.kinds == "F" and chunk.compute < least:
             continue
-        last = out[-1] if out else None
+        last = out[-1] if out and ANNOTATION not in (out[-1].source, chunk.source) else None
         if last is not None and last.kinds == chunk.kinds and not last.after and not chunk.before:
             out[-1] = replace(last, dur=chunk.ts + chunk.dur - last.ts, compute=last.compute + chunk.compute,
                               after=chunk.after)  # fmt: skip

@@ -62,4 +62,3 @@ class RankPipeline:
     messages: list[Message] = field(default_factory=list)
     groups: tuple[tuple[int, ...], ...] = ()
     comm: list[tuple[int, int]] = field(default_factory=list)
-    annotated: bool = False

@@ -127,12 +127,20 @@ def _place(s: _Step, ranks: Sequence[RankInput]) -> None:
     if not t.whole():
         s.reason = "incomplete"
         return
+    if not t.backwards and s.line.ring is not True and any(map(_both_ways, s.messages)):
+        s.reason = "no-backward"
+        return
     s.t = t
     ran = s.known.ran if s.known else None
     if ran is not None:
         parts = [one.part for one in ranks]
         blocked = [[span for m in row for span in m.blocked] for row in s.messages]
         s.lag = lags(t, ran, _moved(blocked, moves), _moved([part.comm for part in parts], moves))
+
+
+def _both_ways(messages: Sequence[Message]) -> bool:
+    """Whether a rank both sends to another and receives from it: only training does, in a pipeline that is no ring."""
+    return bool({m.peer for m in messages if m.send} & {m.peer for m in messages if not m.send})
 
 
 def _moved(spans: Sequence[Sequence[Span]], moves: Sequence[int]) -> list[list[Span]]:
@@ -263,6 +271,7 @@ _WORDS = {
     "schedule-ambiguous": "its order fits several schedules, so its bubble is not taken apart",
     "no-work-on-a-stage": "a stage has no forward or backward work in the recording",
     "clock": "its ranks have no common clock, so no bubble is given",
+    "no-backward": "it sends both ways, but no backward work can be told, so no bubble is given",
     "incomplete": "forwards and backwards do not pair up on every rank, so the recording may cut the step",
     "order-cannot-finish": "the recorded order cannot finish, so its bubble is not taken apart",
 }

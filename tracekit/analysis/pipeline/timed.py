@@ -42,6 +42,11 @@ class Timed:
         """ns of each entry."""
         return [[b - a for a, b in zip(*rows, strict=True)] for rows in zip(self.start, self.end, strict=True)]
 
+    @property
+    def backwards(self) -> bool:
+        """Whether anything but forwards ran."""
+        return any(kinds.strip("F") for row in self.kinds for kinds in row)
+
     def whole(self) -> bool:
         """Whether as many forwards ran on every rank as backwards (or none of those), so that nothing seems cut."""
         counts = {tuple("".join(row).count(k) for k in "FBIW") for row in self.kinds}
