@@ -120,7 +120,8 @@ class Rules:
         whens = [r.when for r in self.labels] + [x.when for f in self.facts for x in (*f.present, *f.absent)]
         asked = [pattern for when in whens for pattern in (when.frame, when.no_frame)]
         wanted = [p for p in asked if p is not None]
-        if any(p.groupindex or p.flags != _PLAIN_FLAGS or _BACK.search(p.pattern) for p in wanted):
+        own = [p for p in wanted if isinstance(p, re.Pattern)]  # the shipped ones are plain
+        if any(p.groupindex or p.flags != _PLAIN_FLAGS or _BACK.search(p.pattern) for p in own):
             return re.compile("")  # such patterns mean something else inside a larger one: every frame is looked at
         parts = {f"(?:{p.pattern})" for p in wanted}
         return re.compile("|".join(sorted(parts))) if parts else None
@@ -219,7 +220,7 @@ def _entry(rules: Rules, table: str, raw: dict[str, Any], place: Place) -> None:
         _word(rules, table, entry)
 
 
-def _read(rules: Rules, text: str, name: str) -> None:
+def _read(rules: Rules, text: str, name: str, *, shipped: bool = False) -> None:
     for table, entries in toml_of(text, name).items():
         if table in LAYOUT_TABLES:
             continue  # read by label.layout.tables
@@ -230,7 +231,7 @@ def _read(rules: Rules, text: str, name: str) -> None:
             raise RuleError(f"{name}: {table} must be written [[{table}]], once for each entry")
         for number, raw in enumerate(entries, 1):
             known = raw.get("id") or raw.get("name") if isinstance(raw, dict) else None
-            _entry(rules, table, raw, Place(name, table, str(known or f"#{number}")))
+            _entry(rules, table, raw, Place(name, table, str(known or f"#{number}"), shipped))
     rules.files.append(name)
 
 
@@ -264,7 +265,7 @@ def load_rules(extra_files: Iterable[str | Path] = (), step_pattern: str | None 
     """
     base, extra = Rules(), Rules()
     for name, text in _built_in().items():
-        _read(base, text, name)
+        _read(base, text, name, shipped=True)
     paths = tuple(map(Path, extra_files))
     for path in paths:
         _read(extra, read_rule_file(path), str(path))
