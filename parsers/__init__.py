@@ -50,6 +50,10 @@ def parse(path: str | Path, *, strict: bool = False, frames: re.Pattern[str] | N
     """
     path = Path(path)
     found = identify(path)
+    if found.name == "nsys":
+        from tracekit.parsers.nsys import parse as nsys
+
+        return nsys(path, strict=strict)
     if found.readable:
         from tracekit.parsers.kineto import parse as kineto
 

@@ -191,7 +191,7 @@ class NcclLogReader:
         for i in range(max(0, len(rows.shape) - _RECENT), len(rows.shape)):
             recent = self.known[shape := int(rows.shape[i])].recent
             if recent is not None:
-                recent.append((start + i, shape, int(rows.count[i])))
+                recent.append((start + i, shape, int(rows.counts[i])))
 
     def _stamped(self, head: bytes) -> tuple[bytes, int]:
         """A call's head without its time, and the number of the time."""

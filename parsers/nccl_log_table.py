@@ -24,7 +24,7 @@ class Rows(NamedTuple):
     """Calls in order: number of the shape of line (int32), count (int64), opCount (int64), buffers (int32)."""
 
     shape: NDArray[np.int32]
-    count: NDArray[np.int64]
+    counts: NDArray[np.int64]
     op_count: NDArray[np.int64]
     buffers: NDArray[np.int32]
 
