@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tracekit.parsers.source import Source
@@ -17,13 +17,17 @@ HEAD = 256 << 10
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """What a file is: short `name`, human `title`, whether it can be read, and advice if not."""
+    """What a file is: short `name`, human `title`, whether it can be read, and advice if not.
+
+    witness: it tells the communication of a process, but no compute (`tracekit.parsers.parse_witness` reads it).
+    """
 
     name: str
     title: str
     readable: bool = False
     advice: str = "not read by this version"
     compression: str | None = None
+    witness: bool = False
 
 
 _RECORD = "record with torch.profiler and export_chrome_trace, or analyse the Kineto file of the same run"
@@ -86,7 +90,7 @@ _MSPROF = Format(
 _NCCL_PROFILER = Format(
     "nccl-profiler", "NCCL profiler plugin dump", advice=f"it has no compute to hide behind; {_RECORD}"
 )
-_FLIGHT = "it says which calls were issued, not how long they took; pass the Kineto trace of the same run"
+_FLIGHT = "it says which calls were issued, not how long they took; `tracekit analyze` and `tracekit hang` read it"
 
 _TEXT: tuple[tuple[Callable[[str], bool], Format], ...] = (
     (_matches(r'"cat"\s*:\s*"(?:forward|backward)-(?:compute|send|recv)".{0,400}"model_chunk"'), OP_TABLE),
@@ -108,7 +112,7 @@ _TEXT: tuple[tuple[Callable[[str], bool], Format], ...] = (
         _matches(
             r'"entries"\s*:\s*\[.{0,3000}"(?:collective_seq_id|profiling_name)"|"pg_status"\s*:|"comm_lib_version"'
         ),
-        Format("flight-recorder", "PyTorch flight recorder dump (JSON)", advice=_FLIGHT),
+        Format("flight-recorder", "PyTorch flight recorder dump (JSON)", advice=_FLIGHT, witness=True),
     ),
     (
         _matches(
@@ -120,7 +124,7 @@ _TEXT: tuple[tuple[Callable[[str], bool], Format], ...] = (
     ),
     (
         _matches(r"NCCL (?:INFO|WARN|TRACE) "),
-        Format("nccl-log", "NCCL_DEBUG log", advice=f"it has no durations; {_RECORD}"),
+        Format("nccl-log", "NCCL_DEBUG log", advice=f"it has no durations; {_RECORD}", witness=True),
     ),
     (_has("NEGOTIATE_"), Format("horovod", "Horovod timeline", advice=f"tensor phases, no compute; {_RECORD}")),
     (
@@ -197,7 +201,7 @@ def identify(path: Path) -> Format:
     title = found.title
     if found is EMPTY:
         title = "gzip file without content" + (f" ({source.damage})" if source.damage else "")
-    return Format(found.name, title, found.readable, found.advice, source.compression)
+    return replace(found, title=title, compression=source.compression)
 
 
 def _of_parquet(path: Path) -> Format:
@@ -229,7 +233,7 @@ def _of_bytes(head: bytes) -> Format:
         return Format("tar", "tar archive", advice="unpack it (tar xf) and pass the trace files")
     if _PICKLE.match(head):
         if any(w in head for w in _FR_WORDS):
-            return Format("flight-recorder", "PyTorch flight recorder dump (pickle)", advice=_FLIGHT)
+            return Format("flight-recorder", "PyTorch flight recorder dump (pickle)", advice=_FLIGHT, witness=True)
         return Format("pickle", "Python pickle", advice="pickles can run code; tracekit does not open them")
     binary = _binary(head)
     return binary or _of_text(head.decode("utf-8", "replace"))

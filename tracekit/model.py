@@ -196,7 +196,8 @@ class TraceMeta:
 
     `part` numbers the documents/processes of one file (0 for the usual single one); `coordinates`
     are mesh coordinates spelled in a merged file's process label (e.g. {"TP": 0, "PP": 1}).
-    `origin_ns` is the smallest event time; `base_ns` the file's own time base.
+    `origin_ns` is the smallest event time; `base_ns` the file's own time base. `witness`: name of the format of a
+    source that saw no compute; None for a profiler's trace.
     """
 
     path: str
@@ -220,6 +221,7 @@ class TraceMeta:
     era: str | None = None
     coordinates: dict[str, int] | None = None
     extra: dict[str, Any] = field(default_factory=dict)
+    witness: str | None = None
 
 
 def on_unix_clock(meta: TraceMeta, first_ns: int) -> bool:
@@ -341,7 +343,7 @@ class Witness:
 
     source: name of the format (`Format.name`); version: of the format, as the file spells it. `meta.rank` and
     `meta.world_size` as the content tells them (None = it does not); `meta.groups` stays empty: `groups` has more.
-    calls: in order of issue. lost: calls that a ring buffer has overwritten (None = unknown).
+    calls: in order of issue. lost: calls before the first of them, overwritten or left out (None = unknown).
     """
 
     meta: TraceMeta
@@ -644,6 +646,11 @@ TABLES: dict[str, Table] = {
                    formula="payload_bytes / transfer_ns (largest payload among the ranks)"),
                 _c("busbw_gbps", "float64", "GB/s", "algbw × the operation's factor", null=True,
                    formula="all_reduce 2(n-1)/n; all_gather, reduce_scatter, all_to_all (n-1)/n; others 1"),
+                _c("least_ns", I64, "ns", "bytes over the links, without latency", null=True,
+                   formula="payload_bytes × factor / link (docs/theory.md)"),
+                _c("expected_ns", I64, "ns", "time it should take", null=True, formula="docs/theory.md"),
+                _c("verdict", "dict", "", "at_limit | below_limit | latency_bound | too_small | above_limit | unknown: "
+                   "transfer (else duration) against the expectation; null without one", null=True),
             ),
             per_rank=True,
         ),
@@ -667,7 +674,7 @@ TABLES: dict[str, Table] = {
                 _c("part", "int32", "", "document or process within the file"),
                 _c("used", "bool", "", "false when left out by rule"),
                 _c("reason", "string", "", "why it was left out, or what is odd", null=True),
-                _c("identity", "dict", "", "distributedInfo | name | map | none: where the rank comes from"),
+                _c("identity", "dict", "", "distributedInfo | groups | name | map | none: where the rank comes from"),
                 _c("world_size", "int32", "ranks", "world size the file states", null=True),
                 _c("host", "string", "", "host name", null=True),
                 _c("device_name", "string", "", "device model", null=True),
@@ -713,18 +720,18 @@ TABLES: dict[str, Table] = {
             (
                 _RANK, _DEVICE,
                 _c("window_ns", I64, "ns", "first start to last end of device activity"),
-                _c("busy_ns", I64, "ns", "time with any activity"),
+                _c("busy_ns", I64, "ns", "time with any activity", null=True),
                 _c("compute_ns", I64, "ns", "time with compute active", formula="|K|", null=True),
                 _c("comm_ns", I64, "ns", "time with communication active", formula="|C|", null=True),
                 _c("hidden_ns", I64, "ns", "communication under compute", formula="|C ∩ K|", null=True),
                 _c("exposed_ns", I64, "ns", "communication nothing hides", formula="|C \\ K|", null=True),
                 _c("overlap_ratio", "float64", "ratio", "hidden / comm; null when there is no comm",
                    null=True, formula="hidden_ns / comm_ns"),
-                _c("copy_ns", I64, "ns", "time in the class exposed-copy"),
-                _c("fused_ns", I64, "ns", "time in the class fused"),
-                _c("idle_ns", I64, "ns", "time with nothing"),
+                _c("copy_ns", I64, "ns", "time in the class exposed-copy", null=True),
+                _c("fused_ns", I64, "ns", "time in the class fused", null=True),
+                _c("idle_ns", I64, "ns", "time with nothing", null=True),
                 _c("collectives", I64, "calls", "collective calls"),
-                _c("reason", "dict", "", "why a number is null", null=True),
+                _c("reason", "dict", "", "why a number is null: no-comm | comm-not-timed | compute-unknown", null=True),
             ),
         ),
         Table(
@@ -875,6 +882,46 @@ TABLES: dict[str, Table] = {
             ),
         ),
         Table(
+            "theory",
+            "communication measured against theory: a strategy's calls of one operation in one group",
+            (
+                _c("strategy", "dict", "", "parallel strategy"),
+                _c("purpose", "dict", "", "what the communication is for", null=True),
+                _c("phase", "dict", "", "phase of the step", null=True),
+                _c("op", "dict", "", "operation"),
+                _c("group_id", "dict", "", "group identity; null when no file names the group", null=True),
+                _c("group_size", "int32", "ranks", "ranks of the group (of a message: 2)", null=True),
+                _c("ranks", "int32", "ranks", "ranks of it whose recordings are here"),
+                _c("nodes", "int32", "", "nodes it spans", null=True),
+                _c("path", "dict", "", "intra (one node) | inter (one rank a node) | hierarchical", null=True),
+                _c("bus_factor", "float64", "ratio", "factor of busbw and wire bytes", null=True),
+                _c("calls", I64, "calls", "calls of all ranks, in and between steps"),
+                _c("calls_per_step", "float64", "calls", "mean of a rank and complete step", null=True),
+                _c("payload_bytes", I64, "bytes", "full buffer of a call (median)", null=True),
+                _c("step_payload_bytes", I64, "bytes", "of all calls of a rank and step (mean)", null=True),
+                _c("basis", "dict", "", "transfer: waiting taken off | duration: may contain waiting", null=True),
+                _c("measured_ns", I64, "ns", "time of the calls with an expectation (of all, where none has one), mean "
+                   "of a rank and step", null=True),
+                _c("expected_ns", I64, "ns", "what theory expects of them", null=True, formula="docs/theory.md"),
+                _c("least_ns", I64, "ns", "least time by the links", null=True, formula="Σ S × factor / link"),
+                _c("low_ns", I64, "ns", "lower end of the expectation's band", null=True),
+                _c("high_ns", I64, "ns", "upper end of the expectation's band", null=True),
+                _c("over_ns", I64, "ns", "transfer beyond the band, summed call by call", null=True,
+                   formula="Σ max(0, transfer - high)"),
+                _c("ratio", "float64", "ratio", "measured over expected, median of calls", null=True),
+                _c("algbw_gbps", "float64", "GB/s", "payload over measured time, median of calls", null=True),
+                _c("busbw_gbps", "float64", "GB/s", "bus bandwidth, median of calls; from durations at least that",
+                   null=True, formula="algbw × bus_factor"),
+                _c("busbw_max_gbps", "float64", "GB/s", "largest bus bandwidth of a call", null=True),
+                _c("limit_gbps", "float64", "GB/s", "bus bandwidth at the least time", null=True),
+                _c("ceiling_gbps", "float64", "GB/s", "what NCCL's rings reach inside a node", null=True),
+                _c("verdict", "dict", "", "of the calls that most of the expected time belongs to; see `collectives`",
+                   null=True),
+                _c("verdict_ratio", "float64", "ratio", "share of expected time with that verdict", null=True),
+                _c("reason", "dict", "", "why a number is null, or what limits it", null=True),
+            ),
+        ),
+        Table(
             "findings",
             "what a reader should know, most important first",
             (
@@ -882,6 +929,16 @@ TABLES: dict[str, Table] = {
                 _c("code", "dict", "", "stable identifier"),
                 _RANK,
                 _c("message", "string", "", "one sentence, with its numbers"),
+                _c("cost_ns", I64, "ns", "what it costs a rank and step; findings of a severity are ranked by it",
+                   null=True),
+                _c("avoidable_ns", I64, "ns", "of it what could be avoided, at most", null=True),
+                _c("where", "string", "", "ranks, groups or call site", null=True),
+                _c("measured", "float64", "", "measured value, in `unit`", null=True),
+                _c("expected", "float64", "", "expected value, in `unit`", null=True),
+                _c("unit", "dict", "", "unit of both", null=True),
+                _c("evidence", "string", "", "what it rests on", null=True),
+                _c("advice", "string", "", "what to try", null=True),
+                _c("confidence", "float64", "ratio", "0–1", null=True),
             ),
         ),
         Table(

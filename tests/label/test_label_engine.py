@@ -8,7 +8,7 @@ import pytest
 from label_builder import TraceBuilder, collective
 
 from tracekit.label import explain_call, label_rank, load_rules
-from tracekit.label.engine import Candidate, _ndim, decide
+from tracekit.label.engine import Candidate, decide, ndim
 from tracekit.model import Call, Fired, Label
 
 if TYPE_CHECKING:
@@ -249,4 +249,4 @@ def test_a_user_rule_decides_what_the_built_in_ones_cannot(tmp_path: Path):
 
 @pytest.mark.parametrize(("dims", "want"), [([96, 64], "2"), ([[96, 64]], "2"), ([[8], [4, 4]], "1"), ([], None), (None, None)])  # fmt: skip
 def test_dimensions_of_the_first_input(dims, want):
-    assert _ndim(Call("all_to_all", "alltoall", dims=dims)) == want
+    assert ndim(Call("all_to_all", "alltoall", dims=dims)) == want

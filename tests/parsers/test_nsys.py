@@ -75,14 +75,14 @@ def test_the_same_timeline_gives_the_same_analysis(tmp_path: Path, payloads: str
     export, kineto = twins(tmp_path, payloads)
     one, other = tk.analyze(export, workers=1), tk.analyze(kineto, workers=1)
     assert one.document["totals"] == other.document["totals"]
-    assert min(s["exposed_comm_ns"] for s in one.arrow("steps").to_pylist()) > 0
+    assert min(s["exposed_ns"] or 0 for s in one.arrow("by_strategy").to_pylist()) > 0
     for table in ("activities", "steps", "exposure", "by_strategy", "breakdown", "waiting"):
         assert one.arrow(table).num_rows == other.arrow(table).num_rows > 0
         differ = [
             c for c in one.arrow(table).column_names
             if one.arrow(table).column(c).to_pylist() != other.arrow(table).column(c).to_pylist()
         ]  # fmt: skip
-        assert not differ, table
+        assert not {*differ} - {"group"}, table
     mine, theirs = one.arrow("collectives"), other.arrow("collectives")
     told = {"op_raw", "group_name", "group_desc", "in_nelems", "out_nelems", "dtype", "alternatives", "confidence"}
     differ = [c for c in mine.column_names if mine.column(c).to_pylist() != theirs.column(c).to_pylist()]

@@ -89,9 +89,10 @@ def _peers(call: Call, rank: int | None) -> int | None:
 
 
 OF_MATCHING = (
-    "match_id", "match", "arrival_ns", "wait_ns", "transfer_ns", "wait_reason", "algbw_gbps", "busbw_gbps",
+    "match_id", "match", "arrival_ns", "wait_ns", "transfer_ns", "wait_reason", "algbw_gbps", "busbw_gbps", "least_ns",
+    "expected_ns", "verdict",
 )  # fmt: skip
-"""Columns that only the cross-rank step can fill."""
+"""Columns that only the cross-rank step and theory can fill."""
 _LINKS = {c: c.name.lower() for c in LinkConfidence}
 _OF_CALL = (
     "device", "ordinal", "op", "op_raw", "group_name", "group_desc", "group_size", "seq", "comms_id", "src_rank",

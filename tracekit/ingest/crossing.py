@@ -22,10 +22,11 @@ UNKNOWN_RANK, ONE_RANK = "rank-unknown", "one-rank"
 """Why no call of a recording could be matched at all."""
 
 
-def add_cross_rank(out: RunTables, used: Sequence[tuple[PartResult, Part]]) -> None:
+def add_cross_rank(out: RunTables, used: Sequence[tuple[PartResult, Part]]) -> list[CallColumns | str]:
     """Fill the cross-rank tables of a run and the columns that need other ranks; without two known ranks, the reason.
 
-    used: recordings in the run's order, each with its rank; their files must still be there.
+    used: recordings in the run's order, each with its rank; their files must still be there. Returns what is added to
+    the calls of each, or why nothing.
     """
     for name in TABLES:
         out.tables[name] = []
@@ -40,6 +41,7 @@ def add_cross_rank(out: RunTables, used: Sequence[tuple[PartResult, Part]]) -> N
             added[i] = columns
             _put_split(out, used[i][1].rank, split)
     out.added = [a for a, (r, _) in zip(added, used, strict=True) if "activities" in r.detail]
+    return added
 
 
 _WORKER_NAME = re.compile(r"^(?:rank[-_.]?\d+[-_.])?(?P<host>.+)_\d+\.\d{13,19}\.pt\.trace\.json")

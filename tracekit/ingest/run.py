@@ -17,6 +17,7 @@ from tracekit.analysis.consistency import minorities
 from tracekit.errors import TracekitError, UnusableInput, UsageError
 from tracekit.ingest.crossing import add_cross_rank
 from tracekit.ingest.discover import Found, discover
+from tracekit.ingest.expecting import add_expected
 from tracekit.ingest.identity import Decision, Part, resolve
 from tracekit.ingest.layout import layout_row
 from tracekit.ingest.optables import read_op_tables
@@ -41,7 +42,8 @@ Row = dict[str, Any]
 class RunTables:
     """Rows of every small published table; `details` = (rank, arrow files, ns to add to their times).
 
-    `added`: what the cross-rank step adds to the calls of each of `details`, or why it cannot.
+    `added`: what the cross-rank step adds to the calls of each of `details`, or why it cannot; `expected`: what theory
+    adds to them, with the inputs it had and what it lacks in `theory_inputs`.
     `origin_ns` is the run's origin; `absolute` tells whether it is Unix time.
     """
 
@@ -51,6 +53,8 @@ class RunTables:
     tables: dict[str, list[Row]] = field(default_factory=dict)
     details: list[tuple[int | None, dict[str, str], int]] = field(default_factory=list)
     added: list[CallColumns | str] = field(default_factory=list)
+    expected: list[CallColumns] = field(default_factory=list)
+    theory_inputs: Row = field(default_factory=lambda: {"inputs": [], "missing": []})
     coverage: Row = field(default_factory=dict)
     sites: list[Row] = field(default_factory=list)
     devices: tuple[str, ...] = ()
@@ -75,7 +79,9 @@ def run(
     Raises UnusableInput when nothing can be used, or under strict reading when any file is damaged.
     """
     user = user_ranks(rank_regex, rank_map)
-    found = discover(paths, op_tables=True)
+    found = discover(paths, op_tables=True, witnesses=True)
+    if not found.files:  # witnesses stand for themselves where no profiler looked
+        found.files, found.witnesses = found.witnesses, []
     if user and found.files and all(user(str(f)) is None for f in found.files):
         raise UsageError(f"--rank-regex / --rank-map: none of the {len(found.files)} files matches; ranks are untold")
     results, failures = _work(found, options, workers, progress)
@@ -93,7 +99,7 @@ def run(
         more, _ = _work(found, replace(options, job=job), workers, progress, again)
         fresh = {(r.meta.path, r.meta.part): r for r in more}
         results = [fresh.get((r.meta.path, r.meta.part), r) for r in results]
-    out = _collect(results, parts, decision, found, failures)
+    out = _collect(results, parts, decision, found, failures, options, solution)
     stragglers.into(out.tables)
     out.job_groups = merged(seen)
     return _with_layout(out, options, job, solution)
@@ -182,12 +188,19 @@ def _no_main_module() -> Iterator[None]:
 
 
 def _collect(
-    results: list[PartResult], parts: list[Part], decision: Decision, found: Found, failures: list[Failure]
+    results: list[PartResult],
+    parts: list[Part],
+    decision: Decision,
+    found: Found,
+    failures: list[Failure],
+    options: Options,
+    solution: Solution,
 ) -> RunTables:
     used = [(r, p) for r, p in zip(results, parts, strict=True) if p.used]
     used.sort(key=lambda rp: (rp[1].rank is None, rp[1].rank or 0, rp[0].meta.path, rp[0].meta.part))
-    origin = min((r.origin_ns for r, _ in used), default=0)
-    absolute = all(p.window is not None for _, p in used)
+    timed = [(r, p) for r, p in used if p.events or r.meta.witness is None] or used  # an empty dump has no time
+    origin = min((r.origin_ns for r, _ in timed), default=0)
+    absolute = all(p.window is not None for _, p in timed)
     out = RunTables(origin, absolute, decision.world_size)
     out.tables["ranks"] = [_rank_row(r, p) for r, p in sorted(zip(results, parts, strict=True), key=_rank_order)]
     for name in ("steps", "exposure", "breakdown", "totals"):
@@ -195,7 +208,7 @@ def _collect(
     out.tables["groups"] = _groups(used)
     out.tables["health"] = _health(results, parts, found, failures)
     out.tables["findings"] = _findings(used, decision, failures)
-    add_cross_rank(out, used)
+    add_expected(out, used, add_cross_rank(out, used), options, solution)
     out.tables["by_strategy"] = [
         {"rank": t["rank"], "device": t["device"], "strategy": name} | row
         for t in out.tables["totals"]
@@ -282,7 +295,14 @@ def _findings(used: list[tuple[PartResult, Part]], decision: Decision, failures:
 def _in_order(findings: Iterable[Row]) -> list[Row]:
     return sorted(
         findings,
-        key=lambda f: (_SEVERITY[f["severity"]], f["code"], f["rank"] is not None, f["rank"] or 0, f["message"]),
+        key=lambda f: (
+            _SEVERITY[f["severity"]],
+            -(f.get("cost_ns") or 0),
+            f["code"],
+            f["rank"] is not None,
+            f["rank"] or 0,
+            f["message"],
+        ),
     )
 
 

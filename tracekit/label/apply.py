@@ -8,15 +8,16 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from tracekit.label.behaviour import group_key, group_traffic
-from tracekit.label.engine import Engine
+from tracekit.label.engine import Engine, ndim
 from tracekit.label.facts import find_facts
 from tracekit.label.lone import label_lone
 from tracekit.label.matching import Context, GroupEvidence
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable, Mapping
+    from collections.abc import Hashable, Iterable, Mapping, Sequence
 
     from tracekit.label.job import Job
+    from tracekit.label.matching import Evidence
     from tracekit.label.rules import Rules
     from tracekit.model import Call, LabelledRank, TraceMeta
 
@@ -29,45 +30,72 @@ def described(calls: Iterable[Call], meta: TraceMeta) -> tuple[str, ...]:
     return tuple(sorted({g.desc for g in meta.groups if g.desc} | {c.group_desc for c in calls if c.group_desc}))
 
 
-def apply_rules(rank: LabelledRank, rules: Rules, job: Job) -> None:
-    """Set the label of every call of a rank; an earlier label is forgotten."""
-    calls = rank.calls
-    context = Context(frozenset(rank.frameworks) | job.frameworks, job_groups=described(calls, rank.meta))
-    engine = Engine(rules, context)
-    groups = _groups(rank, job)
-    seen: dict[tuple[tuple[str, ...], tuple[str, ...]], tuple[str, ...]] = {}
-    evidence = []
-    for call in calls:
-        key = (call.scopes, call.via)
-        scopes = seen.get(key)
-        if scopes is None:
-            scopes = seen[key] = _visible(call, rank.step_names)
-        group, description = groups[group_key(call)]
-        evidence.append(engine.evidence(call, description, scopes, group, (splits(call), call.place)))
-    counts = list(Counter(evidence).items())
-    context.facts, context.group_facts = find_facts(rules.facts, engine, counts, len(rank.markers))
-    for call, one in zip(calls, evidence, strict=True):
-        call.label = engine.label(one)
-    label_lone(calls)
+class Labeller:
+    """Labels the calls of one rank, again if need be: calls that look alike to every rule are looked at once.
+
+    traffic: per group of the rank, its operations and tags (see `tracekit.label.behaviour`).
+    """
+
+    def __init__(self, rank: LabelledRank, rules: Rules) -> None:
+        self._rank, self._rules = rank, rules
+        self.traffic = group_traffic(rank.calls, rank.meta.rank)
+        self._keys = [group_key(c) for c in rank.calls]
+        self._kind, self._examples = _alike(rank.calls, self._keys)
+
+    def label(self, job: Job) -> None:
+        """Set the label of every call; an earlier label is forgotten."""
+        rank, rules = self._rank, self._rules
+        context = Context(frozenset(rank.frameworks) | job.frameworks, job_groups=described(rank.calls, rank.meta))
+        engine = Engine(rules, context)
+        groups = self._groups(job)
+        evidence = []
+        for number in self._examples:
+            call = rank.calls[number]
+            group, description = groups[self._keys[number]]
+            scopes = _visible(call, rank.step_names)
+            evidence.append(engine.evidence(call, description, scopes, group, (splits(call), call.place)))
+        counts: Counter[Evidence] = Counter()
+        for kind, n in Counter(self._kind).items():
+            counts[evidence[kind]] += n
+        context.facts, context.group_facts = find_facts(rules.facts, engine, list(counts.items()), len(rank.markers))
+        labels = [engine.label(e) for e in evidence]
+        for call, kind in zip(rank.calls, self._kind, strict=True):
+            call.label = labels[kind]
+        label_lone(rank.calls)
+
+    def _groups(self, job: Job) -> dict[Hashable, tuple[GroupEvidence, str | None]]:
+        """Per group of the rank: what is known of it, and its description (perhaps from another rank)."""
+        world = job.world_size or self._rank.meta.world_size
+        out: dict[Hashable, tuple[GroupEvidence, str | None]] = {}
+        for key, call in dict(zip(reversed(self._keys), reversed(self._rank.calls), strict=True)).items():
+            ops, tags = self.traffic[key]
+            told = call.group_desc if call.group_desc not in UNDESCRIBED else None
+            other = job.descriptions.get(call.group_name) if told is None and call.group_name is not None else None
+            claims = job.claims.get((call.group_name, call.members), ())
+            whole = world is not None and world > 1 and call.group_size == world
+            group = GroupEvidence(key, ops, tags, whole, other is not None, claims)
+            out[key] = (group, other if other is not None else call.group_desc)
+        return out
 
 
-def _groups(rank: LabelledRank, job: Job) -> dict[Hashable, tuple[GroupEvidence, str | None]]:
-    """Per group of the rank: what is known of it, and its description (perhaps from another rank)."""
-    world = job.world_size or rank.meta.world_size
-    out: dict[Hashable, tuple[GroupEvidence, str | None]] = {}
-    traffic = group_traffic(rank.calls, rank.meta.rank)
-    for call in rank.calls:
-        key = group_key(call)
-        if key in out:
-            continue
-        ops, tags = traffic[key]
-        told = call.group_desc if call.group_desc not in UNDESCRIBED else None
-        other = job.descriptions.get(call.group_name) if told is None and call.group_name is not None else None
-        claims = job.claims.get((call.group_name, call.members), ())
-        whole = world is not None and world > 1 and call.group_size == world
-        group = GroupEvidence(key, ops, tags, whole, other is not None, claims)
-        out[key] = (group, other if other is not None else call.group_desc)
-    return out
+def _alike(calls: Sequence[Call], groups: Sequence[Hashable]) -> tuple[list[int], list[int]]:
+    """(kind of each call, first call of each kind): calls of one kind differ in nothing that a rule can see.
+
+    Scopes, operators and frames of equal places are one object each, so their identity will do.
+    """
+    kinds: dict[tuple[Hashable, ...], int] = {}
+    kind: list[int] = []
+    examples: list[int] = []
+    for number, (c, group) in enumerate(zip(calls, groups, strict=True)):
+        key = (
+            c.op, c.op_raw, group, c.group_desc, c.dtype, c.family, c.kernel, id(c.scopes), id(c.via), id(c.frames),
+            c.place, c.in_nelems, c.out_nelems, c.payload_bytes, c.in_splits, c.out_splits, ndim(c),
+        )  # fmt: skip
+        found = kinds.setdefault(key, len(kinds))
+        kind.append(found)
+        if found == len(examples):
+            examples.append(number)
+    return kind, examples
 
 
 def _visible(call: Call, steps: Mapping[str, str | None]) -> tuple[str, ...]:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     from tracekit.model import Call
 
+    Traffic = dict[Hashable, tuple[frozenset[str], frozenset[str]]]
+
 TRAFFIC = ("p2p_only", "neighbours", "ring", "both_ways", "wraps")
 _P2P = frozenset({"send", "recv", "send_recv"})
 
@@ -35,7 +37,7 @@ def group_key(call: Call) -> Hashable:
     return call.group_name if call.group_name is not None else (call.members, call.group_size)
 
 
-def group_traffic(calls: Iterable[Call], rank: int | None) -> dict[Hashable, tuple[frozenset[str], frozenset[str]]]:
+def group_traffic(calls: Iterable[Call], rank: int | None) -> Traffic:
     """Per group: (operations, tags of `TRAFFIC`). rank: global rank of the trace, where known."""
     seen: dict[Hashable, _Seen] = defaultdict(_Seen)
     for call in calls:

@@ -127,6 +127,7 @@ class Engine:
         self._index = ScopeIndex()
         self._first = [r for r in rules.labels if not r.when.derived]
         self._second = [r for r in rules.labels if r.when.derived]
+        self._described = [r for r in self._first if r.when.group_desc is not None]
         self._phase = [r for r in self._first if set(r.then) == {"phase"}]
         self._standing: dict[tuple[int, Evidence], list[LabelRule]] = {}
         self._sizes = sorted({r.when.size for r in rules.labels if r.when.size} | _fact_sizes(rules.facts), key=repr)
@@ -158,7 +159,7 @@ class Engine:
         return Evidence(
             call.op, call.op_raw, description, call.group_name if self._use_names else None, call.dtype,
             call.family, call.kernel, scopes, sizes, group, call.frames, splits,
-            _ndim(call) if self._use_ndim else None, place if self._use_place else "none",
+            ndim(call) if self._use_ndim else None, place if self._use_place else "none",
         )  # fmt: skip
 
     def _plain(self, when: When, e: Evidence) -> bool:
@@ -193,7 +194,7 @@ class Engine:
         """Axes that a group's description alone tells."""
         e = Evidence("", "", description, None, None, None, None, (), (False,) * len(self._sizes), GroupEvidence())
         out: dict[str, list[Candidate]] = defaultdict(list)
-        self._fire([r for r in self._first if r.when.group_desc is not None], e, None, out)
+        self._fire(self._described, e, None, out)
         return decide(out["axes"], strict=False).value
 
     def holds(self, expectation: Expectation, e: Evidence, phase: str | None) -> bool:
@@ -264,7 +265,7 @@ def _claim(e: Evidence, out: dict[str, list[Candidate]]) -> None:
                 out[name].append(Candidate(fired, -1, multi, layout=not final, final=final))
 
 
-def _ndim(call: Call) -> str | None:
+def ndim(call: Call) -> str | None:
     """Dimensions of the first recorded input tensor."""
     first = call.dims
     while isinstance(first, list) and first and isinstance(first[0], list):

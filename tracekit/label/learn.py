@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 from tracekit.label.engine import CONTRADICTED, USER_MAP
 from tracekit.label.job import Job
@@ -23,10 +23,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """What the user declares: a layout, and roles of groups."""
+    """What the user declares: a layout, roles of groups, and run.toml's other tables ([model], [training], …)."""
 
     layout: Layout | None = None
     roles: tuple[MapEntry, ...] = ()
+    tables: dict[str, Any] = field(default_factory=dict)
 
 
 def learn(observed: Sequence[Observed], declared: Declared, tables: LayoutTables) -> tuple[Job, Solution]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tracekit.label.apply import UNDESCRIBED
-from tracekit.label.behaviour import group_key, group_traffic
+from tracekit.label.behaviour import group_key
 from tracekit.label.engine import Engine
 from tracekit.label.layout.kinds import JobGroup
 from tracekit.label.matching import Context
@@ -15,12 +15,17 @@ from tracekit.label.matching import Context
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
 
+    from tracekit.label.behaviour import Traffic
+    from tracekit.label.layout.kinds import Key
     from tracekit.label.rules import Rules
     from tracekit.model import Call, LabelledRank
 
 _OF_TRAFFIC = {"p2p_only": "p2p", "neighbours": "chain", "ring": "ring"}
+_P2P = frozenset({"send", "recv", "send_recv", "barrier"})
 _TWO_WAY = frozenset({"all_reduce", "all_gather", "reduce_scatter"})
 """Operations that carry activations when a group has them in the forward and in the backward."""
+
+_IDLE = frozenset({"idle"})
 
 _IDLE = frozenset({"idle"})
 
@@ -36,33 +41,24 @@ class Observed:
     groups: tuple[JobGroup, ...]
 
 
-def observe(rank: LabelledRank, rules: Rules) -> Observed:
-    """Gather what a rank shows."""
+def observe(rank: LabelledRank, rules: Rules, traffic: Traffic) -> Observed:
+    """Gather what a labelled rank shows. traffic: as `tracekit.label.behaviour.group_traffic` finds it."""
     calls, meta = rank.calls, rank.meta
     engine = Engine(rules, Context(frozenset(rank.frameworks)))
-    behaviour = _behaviour(calls, meta.rank)
-    found: dict[tuple[str | None, tuple[int, ...] | None], JobGroup] = {}
-
-    def add(
-        key: Hashable, name: str | None, desc: str | None, members: tuple[int, ...] | None, size: int | None
-    ) -> None:
-        told = desc if desc not in UNDESCRIBED else None
-        one = JobGroup(
-            name, told, members, size, behaviour.get(key, frozenset({"idle"})), engine.axes_of(told) if told else None
-        )
+    behaviour = _behaviour(calls, traffic)
+    shown = {group_key(c): JobGroup(c.group_name, c.group_desc, c.members, c.group_size) for c in calls}
+    named = {g.name for g in shown.values()}
+    shown |= {g.name: JobGroup(g.name, g.desc, g.ranks, g.size) for g in meta.groups if g.name not in named}
+    found: dict[Key, JobGroup] = {}
+    for key, group in shown.items():
+        told = group.desc if group.desc not in UNDESCRIBED else None
+        axes = engine.axes_of(told) if told else None
+        one = replace(group, desc=told, axes=axes, behaviour=behaviour.get(key, _IDLE))
         found.setdefault(one.key, one)
-
-    for call in calls:
-        add(group_key(call), call.group_name, call.group_desc, call.members, call.group_size)
-    named = {g.name for g in found.values()}
-    for g in meta.groups:
-        if g.name not in named:
-            add(g.name, g.name, g.desc, g.ranks, g.size)
     return Observed(meta.rank, meta.world_size, meta.pg_count, frozenset(rank.frameworks), tuple(found.values()))
 
 
-def _behaviour(calls: Sequence[Call], rank: int | None) -> dict[Hashable, frozenset[str]]:
-    traffic = group_traffic(calls, rank)
+def _behaviour(calls: Sequence[Call], traffic: Traffic) -> dict[Hashable, frozenset[str]]:
     phases: dict[Hashable, set[str | None]] = defaultdict(set)
     out: dict[Hashable, set[str]] = {
         key: {_OF_TRAFFIC[t] for t in tags if t in _OF_TRAFFIC} | ({"all_to_all"} & ops)
@@ -77,4 +73,8 @@ def _behaviour(calls: Sequence[Call], rank: int | None) -> dict[Hashable, frozen
     for key, seen in phases.items():
         if {"forward", "backward"} <= seen:
             out[key].add("activation")
+    unnamed = {group_key(c) for c in calls if c.group_name is None}
+    for key in unnamed:
+        if traffic[key][0] & _P2P and traffic[key][0] - _P2P:
+            out[key] = set()  # several groups of the same ranks: what is done in which is not known
     return {key: frozenset(tags) for key, tags in out.items()}

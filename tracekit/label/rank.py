@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tracekit.label.apply import apply_rules, described
+from tracekit.label.apply import Labeller, described
 from tracekit.label.collectives import Attached, attach, describe_activities
 from tracekit.label.engine import explain
 from tracekit.label.frameworks import detect
@@ -51,6 +51,13 @@ def label_rank(trace: RankTrace, rules: Rules, job: Job | None = None) -> Labell
 
     job: what other ranks and the user know; without it the trace speaks for itself alone.
     """
+    out = describe_rank(trace, rules)
+    Labeller(out, rules).label(job or Job())
+    return out
+
+
+def describe_rank(trace: RankTrace, rules: Rules) -> LabelledRank:
+    """Everything of `label_rank` but the labels."""
     words = rules.vocabulary
     links = link(trace)
     kinds = classify(trace, rules.kernels)
@@ -75,7 +82,7 @@ def label_rank(trace: RankTrace, rules: Rules, job: Job | None = None) -> Labell
     for call, place in zip(calls, places(calls, trace, steps), strict=True):
         call.place = place
     descriptions = described(calls, trace.meta)
-    out = LabelledRank(
+    return LabelledRank(
         meta=trace.meta,
         rank=trace.meta.rank,
         activities=activities,
@@ -87,8 +94,6 @@ def label_rank(trace: RankTrace, rules: Rules, job: Job | None = None) -> Labell
         frameworks=detect(rules.frameworks, trace.names, trace.meta.extra, descriptions),
         step_names=steps.names,
     )
-    apply_rules(out, rules, job or Job())
-    return out
 
 
 def explain_call(call: Call) -> list[str]:
@@ -143,6 +148,8 @@ def _scopes(trace: RankTrace, links: Links, host: HostCalls, found: Attached, ru
     wanted = is_frame & _frames_asked(trace, names, is_frame, rules)
     roles = np.where(is_frame, IS_RECORD, host.roles[names])
     known: dict[bytes, tuple[str, ...]] = {}
+    ends: dict[tuple[tuple[str, ...], int], tuple[str, ...]] = {}  # equal operators are one object
+    own_operator = np.isin(host.roles[rows.name[row]], _OPERATORS).tolist()
     is_operator = np.isin(roles, _OPERATORS)
     bounds = offsets.tolist()
     own_names = rows.name[row].tolist()
@@ -151,8 +158,8 @@ def _scopes(trace: RankTrace, links: Links, host: HostCalls, found: Attached, ru
         call = found.calls[position]
         call.scopes = _texts(trace, names[part][roles[part] == 0], known)
         via = _texts(trace, names[part][is_operator[part]], known)
-        if host.roles[own_names[i]] in _OPERATORS:
-            via = (*via, trace.names[own_names[i]])
+        if own_operator[i]:
+            via = ends.setdefault((via, own_names[i]), (*via, trace.names[own_names[i]]))
         call.via = via
         if is_frame[part].any():
             call.frames = _texts(trace, names[part][wanted[part]], known)

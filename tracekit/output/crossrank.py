@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 SITES = 6
 DEFINITION = (
-    "waiting = duration beyond the shortest of the ranks (synchronising collectives with all ranks present; a receive: "
-    "until its sender began); skew = last minus first arrival on the common clock"
+    "waiting = duration beyond the shortest of the ranks (synchronising collectives with all ranks present; a message: "
+    "until its other side began); skew = last minus first arrival on the common clock"
 )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -22,10 +22,10 @@ _TIMES = {"activities": ("ts_ns",), "collectives": ("ts_ns", "call_ts_ns")}
 
 def each(run: RunTables, table: str) -> Iterator[tuple[int | None, pa.Table]]:
     """(rank, table) one rank at a time, memory-mapped; sorted as the ranks of the run."""
-    for (rank, files, shift), added in zip(run.details, run.added, strict=True):
+    for (rank, files, shift), added, expected in zip(run.details, run.added, run.expected, strict=True):
         with pa.memory_map(files[table]) as source:
             data = _placed(pa.ipc.open_file(source).read_all(), table, rank, shift)
-            yield rank, _with_matches(data, added) if table == "collectives" else data
+            yield rank, _filled(data, added, expected) if table == "collectives" else data
 
 
 def merged(run: RunTables, table: str) -> pa.Table:
@@ -47,18 +47,20 @@ def _placed(data: pa.Table, table: str, rank: int | None, shift: int) -> pa.Tabl
     return data
 
 
-def _with_matches(data: pa.Table, added: CallColumns | str) -> pa.Table:
-    """The calls with what the other ranks tell of them; `added`: those columns, or why there are none."""
-    if isinstance(added, str):
-        columns = {"match": from_words([added] * data.num_rows)}
-    else:
-        columns = {name: from_numpy(v, pa.int64(), v == NO_TIME) for name, v in added.numbers.items()}
-        columns |= {name: from_numpy(v, pa.float64(), np.isnan(v)) for name, v in added.rates.items()}
-        columns |= {name: from_words(v) for name, v in added.texts.items()}
+def _filled(data: pa.Table, added: CallColumns | str, expected: CallColumns) -> pa.Table:
+    """The calls with what theory and the other ranks tell of them; `added`: those columns, or why there are none."""
+    columns = _columns(expected)
+    columns |= {"match": from_words([added] * data.num_rows)} if isinstance(added, str) else _columns(added)
     for name, values in columns.items():
         at = data.schema.get_field_index(name)
         data = data.set_column(at, data.schema.field(name), values)
     return data
+
+
+def _columns(found: CallColumns) -> dict[str, Any]:
+    columns = {name: from_numpy(v, pa.int64(), v == NO_TIME) for name, v in found.numbers.items()}
+    columns |= {name: from_numpy(v, pa.float64(), np.isnan(v)) for name, v in found.rates.items()}
+    return columns | {name: from_words(v) for name, v in found.texts.items()}
 
 
 def _shifted(column: pa.Array, shift: int) -> pa.Array:

@@ -7,11 +7,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-from crossrank_job import Event, collectives, columns
+from crossrank_job import Event, Job, collectives, columns
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tracekit.analysis.crossrank.matching import Matched, match
+from tracekit.analysis.crossrank.streams import members_of
 
 if TYPE_CHECKING:
     from tracekit.analysis.crossrank.columns import RankCalls
@@ -147,3 +148,81 @@ def test_messages_match_by_pair_and_order_not_by_sequence() -> None:
 def test_coalesced_calls_of_one_id_match_by_their_order() -> None:
     events = [[Event(i, "all_gather", "0,1", 0, 50, 0, "g", 8 + i, 7, 99, group_size=2) for i in range(3)]] * 2
     assert check(match([columns(r, e) for r, e in enumerate(events)]), events) == 6
+
+
+def messages(rng: random.Random, steps: int, per_step: int, eager: bool) -> Job:
+    """Messages of one size from rank 0 to 1, and others back; the receiver may be late, an eager send never waits."""
+    job = Job({0: [], 1: []})
+    free, truth = [0, 0], 0
+    for step in range(steps):
+        for i in range(per_step):
+            truth += 1
+            a, b = (0, 1) if i % 3 else (1, 0)
+            sent = free[a] + rng.randrange(200_000)
+            ready = free[b] + rng.randrange(200_000)
+            done = max(sent, ready) + 20_000
+            gone = sent + 20_000 if eager else done
+            job.ranks[a].append(Event(truth, "send", "0,1", sent, gone, step, "pp", 64, truth, dst=b, group_size=2))
+            job.ranks[b].append(Event(truth, "recv", "0,1", ready, done, step, "pp", 64, truth, src=a, group_size=2))
+            free[a], free[b] = gone, done
+        free = [max(free)] * 2 if rng.random() < 0.7 else free
+    return job
+
+
+@given(
+    steps=st.integers(1, 4), per_step=st.integers(1, 6), seed=st.integers(0, 10**6), eager=st.booleans(),
+    markers=st.booleans(), host=st.sampled_from(["h", None]), comparable=st.booleans(), data=st.data(),
+)  # fmt: skip
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+def test_messages_equal_the_truth_or_are_refused(steps, per_step, seed, eager, markers, host, comparable, data) -> None:
+    job = messages(random.Random(seed), steps, per_step, eager)
+    parts, events = [], []
+    for rank, own in job.ranks.items():
+        if not own:
+            return
+        first = data.draw(st.integers(0, len(own) - 1))
+        last = data.draw(st.integers(first + 1, len(own)))
+        kept = own[first:last]
+        low = data.draw(st.integers(own[first - 1].start + 1, kept[0].start)) if first else kept[0].start
+        high = data.draw(st.integers(kept[-1].start, own[last].start)) if last < len(own) else kept[-1].end
+        whole = {s for s in range(steps) if [e for e in kept if e.step == s] == [e for e in own if e.step == s]}
+        offset = 0 if host else data.draw(st.integers(-5_000_000, 5_000_000))
+        shown = [e if e.step in whole else replace(e, step=None) for e in kept]
+        parts.append(
+            columns(rank, shown, offset=offset, host=host, comparable=comparable, markers=markers, window=(low, high))
+        )
+        events.append(kept)
+    check(match(parts), events)
+
+
+@pytest.mark.parametrize(
+    ("text", "members"),
+    [("0-6:2", {0, 2, 4, 6}), ("3-5", {3, 4, 5}), ("1,5", {1, 5}), ("7", {7}), ("name=tp/2", None), ("-1,2", None),
+     ("0-4:0", None), (None, None), ("", None)],
+)  # fmt: skip
+def test_group_ids_name_their_ranks(text: str | None, members: set[int] | None) -> None:
+    assert members_of(text) == members
+
+
+def unnamed(job: Job) -> list[list[Event]]:
+    """Events whose files name no group."""
+    return [[replace(e, group="", name=None, group_size=None) for e in own] for own in job.ranks.values()]
+
+
+@pytest.mark.parametrize("gap", [300_000, 30_000, 3_000])
+@pytest.mark.parametrize("host", ["h", None])
+def test_unnamed_groups_in_step_are_not_taken_for_one(gap: int, host: str | None) -> None:
+    """Two pairs run the same calls side by side and meet after every twelve of them."""
+    program = [(0, "all_reduce", 64), (1, "all_reduce", 64)] * 6 + [(2, "all_gather", 64)]
+    for seed in range(20):
+        job = collectives(random.Random(seed), [(0, 1), (2, 3), (0, 1, 2, 3)], 3, program, gap=gap)
+        events = unnamed(job)
+        check(match([columns(r, e, host=host, ids=False) for r, e in enumerate(events)]), events)
+
+
+def test_ranks_of_one_unnamed_group_are_found_by_leaving_together() -> None:
+    job = collectives(random.Random(3), [(0, 1, 2, 3)], 12, [(0, "all_reduce", 64)], gap=3_000_000)
+    events = unnamed(job)
+    found = match([columns(r, e, host="h", ids=False) for r, e in enumerate(events)])
+    assert check(found, events) == 48
+    assert {m.how for m in found.matches} == {"assumed-group"}

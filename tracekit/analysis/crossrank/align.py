@@ -31,6 +31,8 @@ HOSTS_NS = 10_000_000
 """Clocks of two hosts on Unix time are believed to differ by no more than this (NTP keeps them within a few ms)."""
 END_SKEW_NS = 50_000
 """By how much the ends that the ranks see of one synchronising call may be out of order with its begins."""
+COINCIDENCES = 8
+"""So many ends that fall together are no accident."""
 _ANY = 1 << 61
 _SEED = 0x7ACE
 
@@ -41,7 +43,8 @@ class Sequence:
 
     code: int64 signature; step: int64 (-1 = none); start, end: int64 ns (`NO_TIME` = unknown; end only where the
     call cannot end before its partners began); mutual: whether the partners, too, cannot end before it began;
-    slack: ns by which a call may break these laws; window: of the recording; error: ns, where all times
+    slack: ns by which a call may break these laws; window: of the recording; stop: end of
+    every call that has one; error: ns, where all times
     are on a common clock already.
     """
 
@@ -54,6 +57,7 @@ class Sequence:
     window: tuple[int, int]
     host: str | None
     comparable: bool
+    stop: NDArray[np.int64]
     error: int | None = None
 
     def __len__(self) -> int:
@@ -221,6 +225,24 @@ def _first(s: Sequence, part: slice) -> int | None:
     """Earliest end among calls that end after their partners began."""
     known = (s.end[part] + s.slack[part])[s.end[part] != NO_TIME]
     return int(known.min()) if len(known) else None
+
+
+def align_by_ends(a: Sequence, b: Sequence) -> Aligned | Refused:
+    """The only shift under which the calls end together on both sides, many of them and each within a hair.
+
+    For messages that sender and receiver leave together (no law says so; what was buffered ends apart, and is refused).
+    """
+    found = []
+    bound = believed(a, b)
+    for k in _equal_steps(a, b, _equal_shifts(a.code, b.code)).tolist():
+        left, right = _common(a.stop, b.stop, k)
+        if len(left) < COINCIDENCES or (left == NO_TIME).any() or (right == NO_TIME).any():
+            continue
+        apart = left - right
+        middle = int(np.median(apart))
+        if abs(middle) <= bound and int(np.abs(apart - middle).max()) <= END_SKEW_NS:
+            found.append(Aligned(k, (middle, middle), 1))
+    return found[0] if len(found) == 1 else Refused("ambiguous")
 
 
 def equal_steps(a: Sequence, b: Sequence) -> list[tuple[NDArray[np.intp], NDArray[np.intp]]]:

@@ -10,7 +10,9 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from tracekit.analysis.crossrank.align import Aligned, Refused, align, equal_steps
+import numpy as np
+
+from tracekit.analysis.crossrank.align import END_SKEW_NS, Aligned, Refused, align, align_by_ends, equal_steps
 from tracekit.analysis.crossrank.clocks import align_clocks
 from tracekit.analysis.crossrank.sequences import Signatures, sequence
 from tracekit.analysis.crossrank.streams import Stream, find_streams
@@ -18,6 +20,8 @@ from tracekit.model import NO_TIME
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+
+    from numpy.typing import NDArray
 
     from tracekit.analysis.crossrank.align import Sequence as CallSequence
     from tracekit.analysis.crossrank.clocks import Clock
@@ -227,7 +231,7 @@ def _by_order(
             out.leave(p, (r for j, r in enumerate(left[p]) if j not in places[p].values()), found.reason)
         else:
             out.leave(p, left[p], found.reason)
-    if stream.kind == "assumed" and (why := _not_one_group(parts, stream, places, fits)):
+    if stream.kind == "assumed" and (why := _not_one_group(parts, stream, sequences, places, fits)):
         for p in places:
             out.leave(p, left[p], why)
         return
@@ -238,7 +242,10 @@ def _aligned(stream: Stream, a: CallSequence, b: CallSequence) -> Aligned | Refu
     """The alignment by one shift. Messages may wait long for their receiver, so that whole steps tell more there."""
     if stream.kind == "p2p" and sum(len(left) for left, _ in equal_steps(a, b)) == len(a) == len(b):
         return Refused("whole-steps")
-    return align(a, b)
+    found = align(a, b)
+    if stream.kind == "p2p" and found == Refused("ambiguous"):
+        return align_by_ends(a, b)
+    return found
 
 
 def _reference(sequences: dict[int, CallSequence]) -> int:
@@ -268,14 +275,43 @@ def _collect(
 
 
 def _not_one_group(
-    parts: Sequence[RankCalls], stream: Stream, places: dict[int, dict[int, int]], fits: int
+    parts: Sequence[RankCalls],
+    stream: Stream,
+    sequences: dict[int, CallSequence],
+    places: dict[int, dict[int, int]],
+    fits: int,
 ) -> str | None:
     """Why ranks whose calls name no group cannot be taken for one group; None when they can.
 
-    They must all show these calls, on comparable clocks, and fit by causality over enough calls.
+    They must all show these calls, on comparable clocks, fit by causality over enough calls, and leave them together.
     """
-    if len(places) < len(stream.rows):
+    if len(places) < len(stream.rows) or fits < _ENOUGH or not all(parts[p].comparable for p in places):
         return "group-unknown"
-    if fits < _ENOUGH or not all(parts[p].comparable for p in places):
-        return "group-unknown"
+    base = next(iter(places))
+    for p, mapping in places.items():
+        loose = 2 if (sequences[p].slack > END_SKEW_NS).any() else 1  # expert kernels end less sharply
+        if p != base and not _leave_together(sequences[base].stop, sequences[p].stop, mapping, loose):
+            return "group-unknown"
     return None
+
+
+def _leave_together(a: NDArray[np.int64], b: NDArray[np.int64], places: dict[int, int], loose: int) -> bool:
+    """Whether calls end together on two ranks, but for one clock difference: closely, and closer than they follow.
+
+    Ranks of different groups in step with each other pass the laws of causality, but leave their calls apart.
+    """
+    pairs = [(a[i], b[j]) for i, j in sorted(places.items()) if 0 <= i < len(a)]
+    left, right = (np.array(column, np.int64) for column in zip(*pairs, strict=True))
+    if (left == NO_TIME).any() or (right == NO_TIME).any():
+        return False
+    away = np.abs(left - right - np.median(left - right))
+    near, most = np.percentile(away, [50, 90])
+    between = loose * float(np.median(np.diff(left)))
+    return bool(
+        near <= min(loose * END_SKEW_NS, _NEAR * between)
+        and most <= min(loose * _FEW_APART * END_SKEW_NS, _NEARLY_ALL * between)
+    )
+
+
+_NEAR, _NEARLY_ALL, _FEW_APART = 0.05, 0.25, 4
+"""Ends of one call, as shares of the time between calls: half of them, and nine in ten; those in end skews, too."""

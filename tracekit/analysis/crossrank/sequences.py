@@ -110,11 +110,11 @@ def sequence(
     error = None
     if clock is not None and clock.aligned:
         start, end, window, error = clock.place(start), clock.place(end), clock.place(window), clock.error_ns or 0
-    end = np.where(binds, end, NO_TIME)
+    stop, end = end, np.where(binds, end, NO_TIME)
     slack = np.array([LOOSE_NS if k in LOOSE else END_SKEW_NS for k in kind], np.int64)
     mutual = binds & np.array([k not in ("send", "recv") for k in kind], np.bool_)
     low, high = window.tolist()
-    return Sequence(code, step, start, end, mutual, slack, (low, high), one.host, one.comparable, error)
+    return Sequence(code, step, start, end, mutual, slack, (low, high), one.host, one.comparable, stop, error)
 
 
 def _partial(one: RankCalls, at: NDArray[np.int64]) -> NDArray[np.bool_]:

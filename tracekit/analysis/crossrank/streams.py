@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -46,13 +47,14 @@ class Streams:
 
 def members_of(group_id: str | None) -> frozenset[int] | None:
     """Ranks of a group id that spells them ("0-6:2", "1,5"); None for any other."""
-    if not group_id or group_id.startswith("name="):
+    if not group_id:
         return None
-    if "-" in group_id:
-        span, _, stride = group_id.partition(":")
-        low, _, high = span.partition("-")
-        return frozenset(range(int(low), int(high) + 1, int(stride or 1)))
-    return frozenset(map(int, group_id.split(",")))
+    if found := _SPAN.fullmatch(group_id):
+        return frozenset(range(int(found[1]), int(found[2]) + 1, int(found[3] or 1)))
+    return frozenset(map(int, group_id.split(","))) if _LIST.fullmatch(group_id) else None
+
+
+_SPAN, _LIST = re.compile(r"(\d+)-(\d+)(?::([1-9]\d*))?"), re.compile(r"\d+(?:,\d+)*")
 
 
 def find_streams(parts: Sequence[RankCalls]) -> Streams:

@@ -1,0 +1,181 @@
+"""The calls of one recording as far as theory needs them: classes of equal calls, their sizes, times and steps.
+
+A size that the file does not give in bytes follows from its elements and the type in the name of NCCL's kernel (a
+reduction's kernel is compiled for one type). Calls of one coalesced kernel are one transfer: the owner moves the sum.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from tracekit.analysis.crossrank.columns import plain
+from tracekit.model import NO_TIME
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from tracekit.analysis.crossrank.run import CallColumns
+
+Row = dict[str, Any]
+_TEXTS = ("strategy", "purpose", "phase", "op", "group_id", "family", "kernel", "dtype")
+_NUMBERS = (
+    "id", "group_size", "src_rank", "dst_rank", "in_nelems", "out_nelems", "payload_bytes", "dur_ns", "step",
+    "coalesced_into",
+)  # fmt: skip
+_TYPE_IN_NAME = re.compile(r"nccl\w*?_(?:Sum|Prod|Max|Min|MinMax|Avg|PreMulSum|SumPostDiv)_(bf|f|i|u)(\d+)")
+"""NCCL compiles a kernel for each type of a reduction (src/device/generate.py)."""
+P2P = frozenset({"send", "recv"})
+
+
+@dataclass(slots=True)
+class Recording:
+    """One analysed recording. `files`: from the worker; `added`: what other ranks tell of its calls, or why nothing."""
+
+    rank: int | None
+    files: dict[str, str]
+    added: CallColumns | str
+    host: str | None = None
+    device_name: str | None = None
+    devices: int = 0
+    steps: list[Row] = field(default_factory=list)
+
+    @property
+    def counted_steps(self) -> frozenset[int]:
+        """Steps that averages are taken over: complete ones, all where none is."""
+        whole = frozenset(int(s["step"]) for s in self.steps if s["complete"])
+        return whole or frozenset(int(s["step"]) for s in self.steps)
+
+
+class Kind(NamedTuple):
+    """What equal calls have in common. `payload`: bytes of the whole transfer; `size`: ranks of the group."""
+
+    strategy: str
+    purpose: str | None
+    phase: str | None
+    op: str
+    group_id: str | None
+    family: str | None
+    dtype: str | None
+    size: int | None
+    peer: int | None
+    payload: int | None
+
+
+@dataclass(slots=True)
+class Calls:
+    """Calls in call order. `kinds[which[i]]` of call i, -1 for a call inside another's kernel; `NO_TIME` = none."""
+
+    kinds: list[Kind]
+    which: NDArray[np.int64]
+    step: NDArray[np.int64]
+    dur: NDArray[np.int64]
+    transfer: NDArray[np.int64]
+    wait: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.which)
+
+
+def read_calls(one: Recording) -> Calls:
+    """Read the recording's file of collectives (memory-mapped; only the columns needed are copied)."""
+    with pa.memory_map(one.files["collectives"]) as source:
+        table = pa.ipc.open_file(source).read_all().select([*_TEXTS, *_NUMBERS]).combine_chunks()
+        text = {name: _codes(table.column(name)) for name in _TEXTS}
+        number = {name: _numbers(table.column(name)) for name in _NUMBERS}
+    n = len(number["id"])
+    payload = _whole_payload(number, _payload(number, text["kernel"]), text["op"])
+    kinds, which = _kinds(one.rank, text, number, payload)
+    which[number["coalesced_into"] != NO_TIME] = -1
+    none = np.full(n, NO_TIME, np.int64)
+    known = isinstance(one.added, str)
+    return Calls(
+        kinds, which, number["step"], number["dur_ns"],
+        none if isinstance(one.added, str) else one.added.numbers["transfer_ns"],
+        none if known else one.added.numbers["wait_ns"],  # type: ignore[union-attr]
+    )  # fmt: skip
+
+
+Codes = tuple["NDArray[np.int64]", list[str]]
+
+
+def _codes(column: pa.ChunkedArray[Any]) -> Codes:
+    """(codes, words) of a dictionary column; -1 = null."""
+    if not column.num_chunks or not len(column):
+        return np.empty(0, np.int64), []
+    chunk = column.chunk(0)
+    codes, present = plain(pa.chunked_array([chunk.indices]), np.dtype(np.int32))
+    return np.where(present, codes, -1).astype(np.int64), [str(w) for w in chunk.dictionary.to_pylist()]
+
+
+def _numbers(column: pa.ChunkedArray[Any]) -> NDArray[np.int64]:
+    values, present = plain(column, np.dtype(np.int32 if column.type == pa.int32() else np.int64))
+    return np.where(present, values.astype(np.int64), NO_TIME)
+
+
+def _payload(number: dict[str, NDArray[np.int64]], kernel: Codes) -> NDArray[np.int64]:
+    """Bytes as recorded, else elements × the size of the type in the kernel's name."""
+    recorded = number["payload_bytes"]
+    codes, words = kernel
+    size = np.array([element_bytes(w) or 0 for w in words] + [0], np.int64)[codes] if len(codes) else codes
+    elements = np.maximum(number["in_nelems"], number["out_nelems"])
+    known = (recorded == NO_TIME) & (elements >= 0) & (size > 0)
+    return np.where(known, elements * size, recorded)
+
+
+def element_bytes(kernel: str) -> int | None:
+    """Bytes of an element of a reduction, from the name of NCCL's kernel; None where the name does not tell."""
+    found = _TYPE_IN_NAME.search(kernel)
+    return int(found[2]) // 8 if found else None
+
+
+def _whole_payload(number: dict[str, NDArray[np.int64]], payload: NDArray[np.int64], op: Codes) -> NDArray[np.int64]:
+    """Owners of coalesced kernels move what all their calls move; sends and receives run at once, the larger counts."""
+    owner = number["coalesced_into"]
+    inside = np.flatnonzero(owner != NO_TIME)
+    if not len(inside):
+        return payload
+    out = payload.copy()
+    words = [*op[1], ""]
+    for at in np.unique(owner[inside]).tolist():
+        rows = [at, *inside[owner[inside] == at].tolist()]
+        if any(payload[r] == NO_TIME for r in rows):
+            out[at] = NO_TIME
+            continue
+        sums: dict[str, int] = {}
+        for r in rows:
+            name = words[op[0][r]]
+            sums[name] = sums.get(name, 0) + int(payload[r])
+        if len(sums) == 1:
+            out[at] = next(iter(sums.values()))
+        else:
+            out[at] = max(sums.values()) if set(sums) <= P2P else NO_TIME
+    return out
+
+
+def _kinds(
+    rank: int | None, text: dict[str, Codes], number: dict[str, NDArray[np.int64]], payload: NDArray[np.int64]
+) -> tuple[list[Kind], NDArray[np.int64]]:
+    """Distinct kinds of call, and the kind of each call."""
+    n = len(payload)
+    op_codes, ops = text["op"]
+    p2p = np.isin(op_codes, [i for i, w in enumerate(ops) if w in P2P])
+    source, target = number["src_rank"], number["dst_rank"]
+    mine = -1 if rank is None else rank
+    other = np.where(source == mine, target, np.where(source != NO_TIME, source, target))
+    peer = np.where(p2p, other, NO_TIME)
+    names = ("strategy", "purpose", "phase", "op", "group_id", "family", "dtype")
+    table = np.stack([*(text[name][0] for name in names), number["group_size"], peer, payload], axis=1)
+    if not n:
+        return [], np.empty(0, np.int64)
+    values, which = np.unique(table, axis=0, return_inverse=True)
+    kinds = []
+    for row in values.tolist():
+        words = [text[name][1][code] if code >= 0 else None for name, code in zip(names, row, strict=False)]
+        rest = [None if v == NO_TIME else v for v in row[len(names) :]]
+        kinds.append(Kind._make([*words, *rest]))
+    return kinds, which.reshape(-1).astype(np.int64)

@@ -1,0 +1,80 @@
+"""The theory step of a run: recordings → rows of `theory`, columns for each recording's calls, findings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tracekit.analysis.crossrank.run import CallColumns
+from tracekit.analysis.expected.calls import read_calls
+from tracekit.analysis.expected.findings import findings_of
+from tracekit.analysis.expected.machine import machine_of
+from tracekit.analysis.expected.rows import collect, theory_rows
+from tracekit.analysis.expected.timing import NONE, VERDICTS, judge_calls
+from tracekit.model import NO_TIME
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from tracekit.analysis.expected.calls import Recording
+    from tracekit.analysis.expected.timing import Judged, Timed
+
+Row = dict[str, Any]
+
+
+@dataclass(slots=True)
+class Expected:
+    """Rows of `theory`, findings, columns for the calls of each recording, the inputs used and what is missing."""
+
+    rows: list[Row]
+    findings: list[Row] = field(default_factory=list)
+    columns: list[CallColumns] = field(default_factory=list)
+    inputs: list[Row] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
+
+
+def expected(
+    recordings: Sequence[Recording],
+    tables: Mapping[str, Any],
+    *,
+    world: int | None,
+    groups: Sequence[Row],
+    degrees: Mapping[str, int],
+) -> Expected:
+    """Everything that theory says of the calls of a run.
+
+    recordings: in the run's order. tables: [model], [training], [hardware] of run.toml. groups: rows of that table.
+    degrees: axis → ranks, of the declared or inferred layout. Raises UsageError for a mistake in the tables.
+    """
+    machine = machine_of(recordings, tables.get("hardware", {}), world, groups, degrees)
+    calls = [read_calls(one) for one in recordings]
+    known: dict[object, Timed] = {}
+    judged = [judge_calls(c, one.rank, machine, known) for one, c in zip(recordings, calls, strict=True)]
+    rows = theory_rows(collect(recordings, calls, judged), machine)
+    out = Expected(rows, inputs=machine.inputs)
+    out.columns = [_columns(j) for j in judged]
+    out.findings = findings_of(rows)
+    out.missing = _missing(rows)
+    return out
+
+
+def _columns(j: Judged) -> CallColumns:
+    def whole(values: np.ndarray[Any, np.dtype[np.float64]]) -> np.ndarray[Any, np.dtype[np.int64]]:
+        return np.where(np.isnan(values), NO_TIME, np.nan_to_num(np.rint(values))).astype(np.int64)
+
+    words: list[str | None] = [*VERDICTS, None]
+    return CallColumns(
+        {"least_ns": whole(j.least), "expected_ns": whole(j.expected)}, {},
+        {"verdict": [words[v] if v != NONE else None for v in j.verdict.tolist()]},
+    )  # fmt: skip
+
+
+def _missing(rows: Sequence[Row]) -> list[str]:
+    """What theory lacks, with the strategies it concerns: one line a reason."""
+    found: dict[str, list[str]] = {}
+    for r in rows:
+        if r["expected_ns"] is None and r["reason"]:
+            found.setdefault(r["reason"], []).append(f"{r['strategy']} {r['op']}")
+    return [f"{reason} ({', '.join(dict.fromkeys(names))})" for reason, names in found.items()]

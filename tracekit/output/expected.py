@@ -1,0 +1,73 @@
+"""Measured against theory: the grid of the reports, and the line on what is missing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tracekit.output.text import Grid, clean, ms
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tracekit.ingest.run import RunTables
+
+Row = dict[str, Any]
+SHOWN = 10
+DEFINITION = (
+    "expected = docs/theory.md: bytes over links, NCCL's latencies; ratio = measured / expected (median call); limit = "
+    "bus bandwidth of the links; * times that may contain waiting: busbw is a least value, nothing is called slow"
+)
+
+
+def grid(run: RunTables) -> Grid:
+    """One line a role (strategy, purpose, phase, operation); groups of equal role are put together."""
+    out = Grid(
+        "measured against theory (ms of a rank and step)",
+        ("strategy", "purpose", "operation", "ranks of group", "calls", "payload", "measured", "expected", "ratio",
+         "busbw", "limit GB/s", "verdict"),
+    )  # fmt: skip
+    roles: dict[tuple[Any, ...], list[Row]] = {}
+    for r in run.tables.get("theory", []):
+        key = tuple(r[n] for n in ("strategy", "purpose", "phase", "op", "group_size", "path"))
+        roles.setdefault(key, []).append(r)
+    for rows in list(roles.values())[:SHOWN]:
+        out.rows.append(_cells(rows))
+    if len(roles) > SHOWN:
+        out.notes.append(f"{len(roles) - SHOWN} more in the table `theory`")
+    missing = run.theory_inputs["missing"]
+    if out.rows and missing:
+        out.notes.append("no expectation: " + "; ".join(clean(m) for m in missing[:3]))
+    return out
+
+
+def _cells(rows: Sequence[Row]) -> tuple[str, ...]:
+    """The slowest group of a role speaks for it."""
+    r = max(rows, key=lambda x: x["ratio"] or 0)
+    star = "*" if r["basis"] == "duration" else ""
+    size = "–" if r["group_size"] is None else str(r["group_size"]) + (f" {r['path']}" if r["path"] else "")
+    verdict = r["verdict"] or "–"
+    if verdict == "unknown" and r["reason"]:
+        verdict += f": {r['reason']}"
+    return (
+        r["strategy"], " ".join(x for x in (r["purpose"], r["phase"]) if x) or "–", r["op"],
+        size + (f" ({len(rows)} groups)" if len(rows) > 1 else ""),
+        _number(r["calls_per_step"]), _bytes(r["payload_bytes"]), ms(r["measured_ns"]) + star, ms(r["expected_ns"]),
+        "–" if r["ratio"] is None else f"{r['ratio']:.2f}",
+        _number(r["busbw_gbps"]) + (star if r["busbw_gbps"] else ""), _number(r["ceiling_gbps"] or r["limit_gbps"]),
+        verdict,
+    )  # fmt: skip
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return "–"
+    return f"{value:,.0f}" if value >= 100 or value == int(value) else f"{value:.1f}"
+
+
+def _bytes(value: int | None) -> str:
+    if value is None:
+        return "–"
+    for unit, size in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if value >= size:
+            return f"{value / size:,.1f} {unit}"
+    return f"{value} B"
