@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tracekit.errors import BrokenInput, UnusableInput
-from tracekit.model import CommArgs, HealthEntry, RankTrace, TraceMeta, Track
+from tracekit.model import HealthEntry, RankTrace, TraceMeta, Track
 from tracekit.parsers.assemble import Tables, rank_trace
+from tracekit.parsers.comm import Records
 from tracekit.parsers.convert import MAX_DUR_NS, Interner
 from tracekit.parsers.memory import without_gc
 from tracekit.parsers.nsys_db import Database
@@ -43,7 +44,7 @@ class Context:
     texts: dict[int, str]
     strict: bool
     names: Interner = field(default_factory=Interner)
-    comm: list[CommArgs] = field(default_factory=list)
+    comm: Records = field(default_factory=Records)
     processes: dict[int, Process] = field(default_factory=dict)
     counts: Counter[str] = field(default_factory=Counter)
     notes: Counter[tuple[str, str]] = field(default_factory=Counter)

@@ -146,10 +146,9 @@ def _records(ctx: Context, rows: dict[str, NDArray[np.int64]], out: dict[str, ND
         else:
             calls.append((at, name, payload, process))
     for at, name, payload, process in calls:
-        out["comm"][at] = len(ctx.comm)
         out["name"][at] = record
         out["cat"][at] = int(HostCat.CPU_OP)
-        ctx.comm.append(args_of(name, payload, ctx.processes.setdefault(process, Process())))
+        out["comm"][at] = ctx.comm.put(args_of(name, payload, ctx.processes.setdefault(process, Process())))
 
 
 def _payloads(ctx: Context, where: str, rows: NDArray[np.int64]) -> list[dict[str, int]]:
