@@ -60,8 +60,9 @@ def _load(files: tuple[str, ...]) -> Rules:
     from tracekit.label import load_rules
     from tracekit.label.layout import load_tables
 
+    rules = load_rules(files)  # first: it refuses what is no regular file
     load_tables(files)  # tables of layouts stand in the same files: their mistakes count, too
-    return load_rules(files)
+    return rules
 
 
 def _all(rules: Rules) -> list[tuple[str, Any]]:
