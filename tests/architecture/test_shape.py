@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -16,11 +17,12 @@ MAY_IMPORT = {
     "rules": set(),
     "label": {"model", "errors", "parsers", "rules"},
     "theory": {"errors"},
+    "simulate": {"errors", "theory"},
     "analysis": {"model", "errors", "theory"},
     "ingest": {"model", "errors", "parsers", "label", "analysis"},
     "output": {"model", "errors", "version", "ingest", "analysis", "theory"},
     "api": {"model", "errors", "version", "ingest", "output"},
-    "commands": {"model", "errors", "version", "parsers", "label", "theory", "ingest", "output", "api"},
+    "commands": {"model", "errors", "version", "parsers", "label", "theory", "simulate", "ingest", "output", "api"},
     "": {"version", "api", "errors"},
 }
 """Package → what it may import at run time (docs/architecture.md). `label` uses one parser module:
@@ -111,3 +113,9 @@ def test_no_heavy_import_at_module_level() -> None:
             names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
             wrong += [f"{path.relative_to(ROOT)}: {n}" for n in names if n.split(".")[0] in heavy]
     assert not wrong
+
+
+def test_every_package_is_shipped() -> None:
+    listed = set(tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["setuptools"]["packages"])
+    found = {".".join(p.parent.relative_to(ROOT).parts) for p in (ROOT / "tracekit").rglob("__init__.py")}
+    assert listed - {"tracekit.parsers", "tracekit.rules", "tracekit.theory.data"} == found - {"tracekit.theory.data"}
