@@ -34,6 +34,7 @@ def document(run: RunTables) -> dict[str, Any]:
         "pipeline": run.tables["pipeline"],
         "bubble": run.tables["bubble"],
         "stragglers": run.tables["stragglers"],
+        "hang": run.hang,
         "theory": run.tables["theory"],
         "theory_inputs": run.theory_inputs,
         "coverage": run.coverage,
