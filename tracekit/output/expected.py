@@ -28,6 +28,8 @@ def grid(run: RunTables) -> Grid:
     )  # fmt: skip
     roles: dict[tuple[Any, ...], list[Row]] = {}
     for r in run.tables.get("theory", []):
+        if r["calls_per_step"] is None:
+            continue
         key = tuple(r[n] for n in ("strategy", "purpose", "phase", "op", "group_size", "path"))
         roles.setdefault(key, []).append(r)
     for rows in list(roles.values())[:SHOWN]:
@@ -38,6 +40,30 @@ def grid(run: RunTables) -> Grid:
     if out.rows and missing:
         out.notes.append("no expectation: " + "; ".join(clean(m) for m in missing[:3]))
     return out
+
+
+def hiding(run: RunTables) -> Grid:
+    """Exposed time of complete steps: what could be hidden, what not, what is waiting."""
+    out = Grid(
+        "exposed time (ms of a rank and step)",
+        ("strategy", "purpose", "exposed", "waiting", "avoidable", "structural", "unknown", "where"),
+    )
+    complete = {(s["rank"], s["device"], s["step"]) for s in run.tables["steps"] if s["complete"]}
+    complete = complete or {(s["rank"], s["device"], s["step"]) for s in run.tables["steps"]}
+    sums: dict[tuple[Any, ...], Row] = {}
+    for r in run.tables["exposure"]:
+        if (r["rank"], r["device"], r["step"]) in complete and r.get("avoidable_ns") is not None:
+            into = sums.setdefault((r["strategy"], r["purpose"], r["phase"], r["overlap"]), dict.fromkeys(_PARTS, 0))
+            for name in _PARTS:
+                into[name] += r[name] or 0
+    for key, row in sorted(sums.items(), key=lambda kv: -kv[1]["attributed_ns"])[:SHOWN]:
+        if row["attributed_ns"]:
+            cells = (ms(row[name] / len(complete)) for name in _PARTS)
+            out.rows.append((key[0], " ".join(x for x in key[1:3] if x) or "–", *cells, key[3] or "–"))
+    return out
+
+
+_PARTS = ("attributed_ns", "attributed_wait_ns", "avoidable_ns", "structural_ns", "unknown_ns")
 
 
 def _cells(rows: Sequence[Row]) -> tuple[str, ...]:

@@ -49,6 +49,7 @@ def summarise(run: RunTables, *, all_ranks: bool = False, steps: bool = False) -
         _worst(run),
         _sites(run),
         *crossrank.grids(run),
+        expected.hiding(run),
         expected.grid(run),
         _unlabelled(run),
     ]

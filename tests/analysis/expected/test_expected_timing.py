@@ -29,7 +29,7 @@ def _machine(ranks: int = 16, *, table: Any = None, devices: int = 8, hosts: boo
 
 
 def _kind(**more: Any) -> Kind:
-    values = Kind("tp", None, None, "all_reduce", "0-7", "nccl", None, 8, None, 1 << 30)
+    values = Kind("tp", None, None, "all_reduce", "0-7", "nccl", None, None, 8, None, 1 << 30)
     return values._replace(**more)
 
 

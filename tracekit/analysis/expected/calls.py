@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from tracekit.analysis.crossrank.run import CallColumns
 
 Row = dict[str, Any]
-_TEXTS = ("strategy", "purpose", "phase", "op", "group_id", "family", "kernel", "dtype")
+_TEXTS = ("strategy", "purpose", "phase", "op", "group_id", "family", "kernel", "dtype", "variant")
 _NUMBERS = (
-    "id", "group_size", "src_rank", "dst_rank", "in_nelems", "out_nelems", "payload_bytes", "dur_ns", "step",
-    "coalesced_into",
+    "id", "group_size", "src_rank", "dst_rank", "in_nelems", "out_nelems", "payload_bytes", "ts_ns", "dur_ns",
+    "step", "coalesced_into",
 )  # fmt: skip
 _TYPE_IN_NAME = re.compile(r"nccl\w*?_(?:Sum|Prod|Max|Min|MinMax|Avg|PreMulSum|SumPostDiv)_(bf|f|i|u)(\d+)")
 """NCCL compiles a kernel for each type of a reduction (src/device/generate.py)."""
@@ -34,7 +34,10 @@ P2P = frozenset({"send", "recv"})
 
 @dataclass(slots=True)
 class Recording:
-    """One analysed recording. `files`: from the worker; `added`: what other ranks tell of its calls, or why nothing."""
+    """One analysed recording. `files`: from the worker; `added`: what other ranks tell of its calls, or why nothing.
+
+    steps, exposure, breakdown: its rows of those tables; those of exposure are completed in place.
+    """
 
     rank: int | None
     files: dict[str, str]
@@ -43,6 +46,8 @@ class Recording:
     device_name: str | None = None
     devices: int = 0
     steps: list[Row] = field(default_factory=list)
+    exposure: list[Row] = field(default_factory=list)
+    breakdown: list[Row] = field(default_factory=list)
 
     @property
     def counted_steps(self) -> frozenset[int]:
@@ -61,6 +66,7 @@ class Kind(NamedTuple):
     group_id: str | None
     family: str | None
     dtype: str | None
+    variant: str | None
     size: int | None
     peer: int | None
     payload: int | None
@@ -73,6 +79,7 @@ class Calls:
     kinds: list[Kind]
     which: NDArray[np.int64]
     step: NDArray[np.int64]
+    start: NDArray[np.int64]
     dur: NDArray[np.int64]
     transfer: NDArray[np.int64]
     wait: NDArray[np.int64]
@@ -94,7 +101,7 @@ def read_calls(one: Recording) -> Calls:
     none = np.full(n, NO_TIME, np.int64)
     known = isinstance(one.added, str)
     return Calls(
-        kinds, which, number["step"], number["dur_ns"],
+        kinds, which, number["step"], number["ts_ns"], number["dur_ns"],
         none if isinstance(one.added, str) else one.added.numbers["transfer_ns"],
         none if known else one.added.numbers["wait_ns"],  # type: ignore[union-attr]
     )  # fmt: skip
@@ -168,7 +175,7 @@ def _kinds(
     mine = -1 if rank is None else rank
     other = np.where(source == mine, target, np.where(source != NO_TIME, source, target))
     peer = np.where(p2p, other, NO_TIME)
-    names = ("strategy", "purpose", "phase", "op", "group_id", "family", "dtype")
+    names = ("strategy", "purpose", "phase", "op", "group_id", "family", "dtype", "variant")
     table = np.stack([*(text[name][0] for name in names), number["group_size"], peer, payload], axis=1)
     if not n:
         return [], np.empty(0, np.int64)

@@ -19,7 +19,7 @@ from tracekit.analysis.expected.timing import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -120,10 +120,39 @@ def _add(
     s.over_ns += float(np.maximum(judged.measured[in_steps] - e.high_ns, 0)[judged.exact[in_steps]].sum())
 
 
-def theory_rows(sums: dict[Key, Sums], machine: Machine) -> list[Row]:
-    """One row a key, the longest first."""
+def theory_rows(
+    sums: dict[Key, Sums],
+    exposed: Mapping[Key, Sequence[float]],
+    compute: Mapping[tuple[int, int], int],
+    machine: Machine,
+) -> list[Row]:
+    """One row a key, the longest first.
+
+    exposed: avoidable, structural, unknown and waiting ns of all counted steps. compute: (recording, step) → ns with
+    compute active.
+    """
     order = sorted(sums, key=lambda k: (-sums[k].plain, tuple(str(x) for x in k)))
-    return [_row(k, sums[k], machine) for k in order]
+    return [
+        _row(k, sums[k], machine) | _exposed(exposed.get(k), len(sums[k].per_step)) | _hide(sums[k], compute)
+        for k in order
+    ]
+
+
+def _hide(s: Sums, compute: Mapping[tuple[int, int], int]) -> Row:
+    """Bandwidth at which all compute of the steps would just hide the calls."""
+    factor = _only(t.factor for _, t in s.kinds.values())
+    ns = sum(compute.get(at, 0) for at in s.per_step)
+    whole = not any(missing for _, _, missing in s.per_step.values())
+    return {"hide_gbps": sum(b for _, b, _ in s.per_step.values()) * factor / ns if factor and ns and whole else None}
+
+
+def _exposed(parts: Sequence[float] | None, steps: int) -> Row:
+    names = ("avoidable_ns", "structural_ns", "unknown_ns")
+    if parts is None or not steps:
+        return dict.fromkeys(("exposed_ns", *names))
+    return {"exposed_ns": round(sum(parts) / steps)} | {
+        n: round(v / steps) for n, v in zip(names, parts, strict=False)
+    }  # fmt: skip
 
 
 def _row(key: Key, s: Sums, machine: Machine) -> Row:

@@ -9,7 +9,8 @@ import numpy as np
 
 from tracekit.analysis.crossrank.run import CallColumns
 from tracekit.analysis.expected.calls import read_calls
-from tracekit.analysis.expected.findings import findings_of
+from tracekit.analysis.expected.exposed import split_exposure
+from tracekit.analysis.expected.findings import exposure_findings, findings_of
 from tracekit.analysis.expected.machine import machine_of
 from tracekit.analysis.expected.rows import collect, theory_rows
 from tracekit.analysis.expected.timing import NONE, VERDICTS, judge_calls
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from tracekit.analysis.expected.calls import Recording
+    from tracekit.analysis.expected.rows import Key
     from tracekit.analysis.expected.timing import Judged, Timed
 
 Row = dict[str, Any]
@@ -52,10 +54,13 @@ def expected(
     calls = [read_calls(one) for one in recordings]
     known: dict[object, Timed] = {}
     judged = [judge_calls(c, one.rank, machine, known) for one, c in zip(recordings, calls, strict=True)]
-    rows = theory_rows(collect(recordings, calls, judged), machine)
+    exposed: dict[Key, list[float]] = {}
+    for one, mine, verdicts in zip(recordings, calls, judged, strict=True):
+        split_exposure(one, mine, verdicts, exposed)
+    rows = theory_rows(collect(recordings, calls, judged), exposed, _compute(recordings), machine)
     out = Expected(rows, inputs=machine.inputs)
     out.columns = [_columns(j) for j in judged]
-    out.findings = findings_of(rows)
+    out.findings = [*findings_of(rows), *exposure_findings(recordings)]
     out.missing = _missing(rows)
     return out
 
@@ -69,6 +74,16 @@ def _columns(j: Judged) -> CallColumns:
         {"least_ns": whole(j.least), "expected_ns": whole(j.expected)}, {},
         {"verdict": [words[v] if v != NONE else None for v in j.verdict.tolist()]},
     )  # fmt: skip
+
+
+def _compute(recordings: Sequence[Recording]) -> dict[tuple[int, int], int]:
+    """(recording, step) → ns with compute active, all devices."""
+    out: dict[tuple[int, int], int] = {}
+    for number, one in enumerate(recordings):
+        for b in one.breakdown:
+            at = (number, b["step"])
+            out[at] = out.get(at, 0) + b["compute_only_ns"] + b["overlapped_ns"]
+    return out
 
 
 def _missing(rows: Sequence[Row]) -> list[str]:
