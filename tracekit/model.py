@@ -194,7 +194,8 @@ class TraceMeta:
 
     `part` numbers the documents/processes of one file (0 for the usual single one); `coordinates`
     are mesh coordinates spelled in a merged file's process label (e.g. {"TP": 0, "PP": 1}).
-    `origin_ns` is the smallest event time; `base_ns` the file's own time base.
+    `origin_ns` is the smallest event time; `base_ns` the file's own time base. `witness`: name of the format of a
+    source that saw no compute; None for a profiler's trace.
     """
 
     path: str
@@ -218,6 +219,7 @@ class TraceMeta:
     era: str | None = None
     coordinates: dict[str, int] | None = None
     extra: dict[str, Any] = field(default_factory=dict)
+    witness: str | None = None
 
 
 def on_unix_clock(meta: TraceMeta, first_ns: int) -> bool:
@@ -670,7 +672,7 @@ TABLES: dict[str, Table] = {
                 _c("part", "int32", "", "document or process within the file"),
                 _c("used", "bool", "", "false when left out by rule"),
                 _c("reason", "string", "", "why it was left out, or what is odd", null=True),
-                _c("identity", "dict", "", "distributedInfo | name | map | none: where the rank comes from"),
+                _c("identity", "dict", "", "distributedInfo | groups | name | map | none: where the rank comes from"),
                 _c("world_size", "int32", "ranks", "world size the file states", null=True),
                 _c("host", "string", "", "host name", null=True),
                 _c("device_name", "string", "", "device model", null=True),
@@ -721,18 +723,18 @@ TABLES: dict[str, Table] = {
             (
                 _RANK, _DEVICE,
                 _c("window_ns", I64, "ns", "first start to last end of device activity"),
-                _c("busy_ns", I64, "ns", "time with any activity"),
+                _c("busy_ns", I64, "ns", "time with any activity", null=True),
                 _c("compute_ns", I64, "ns", "time with compute active", formula="|K|", null=True),
                 _c("comm_ns", I64, "ns", "time with communication active", formula="|C|", null=True),
                 _c("hidden_ns", I64, "ns", "communication under compute", formula="|C ∩ K|", null=True),
                 _c("exposed_ns", I64, "ns", "communication nothing hides", formula="|C \\ K|", null=True),
                 _c("overlap_ratio", "float64", "ratio", "hidden / comm; null when there is no comm",
                    null=True, formula="hidden_ns / comm_ns"),
-                _c("copy_ns", I64, "ns", "time in the class exposed-copy"),
-                _c("fused_ns", I64, "ns", "time in the class fused"),
-                _c("idle_ns", I64, "ns", "time with nothing"),
+                _c("copy_ns", I64, "ns", "time in the class exposed-copy", null=True),
+                _c("fused_ns", I64, "ns", "time in the class fused", null=True),
+                _c("idle_ns", I64, "ns", "time with nothing", null=True),
                 _c("collectives", I64, "calls", "collective calls"),
-                _c("reason", "dict", "", "why a number is null", null=True),
+                _c("reason", "dict", "", "why a number is null: no-comm | comm-not-timed | compute-unknown", null=True),
             ),
         ),
         Table(

@@ -44,6 +44,12 @@ def rank_findings(
     renumbered: int = 0,
 ) -> list[Row]:
     """Findings of one rank; `step_of_row`: step number of each activity, -1 = none."""
+    if labelled.meta.witness is not None:
+        message = (
+            f"{labelled.meta.witness}: calls, groups and order are known, compute is not, so no exposed share can be "
+            "given; add the profiler's trace of the same run"
+        )
+        return [_row("info", "compute-unknown", labelled.rank, message)]
     if not len(labelled.activities):
         message = "no device activity and no communication in this file: nothing to account for"
         return [_row("warning", "no-device-activity", labelled.rank, message)]

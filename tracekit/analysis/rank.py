@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from tracekit.analysis.findings import rank_findings
 from tracekit.analysis.membership import Membership
 from tracekit.analysis.sites import call_sites
 from tracekit.analysis.steps import Window, distinct_markers, launched_in, windows
+from tracekit.model import CPU_DEVICE
 
 if TYPE_CHECKING:
     from tracekit.model import LabelledRank
@@ -65,6 +67,8 @@ def analyze_rank(labelled: LabelledRank, *, origin_ns: int) -> RankTables:
         for window, one, count in zip(found, accounts[1:-1], counts, strict=True):
             _step_rows(out, labelled.rank, device, window, one, count, origin_ns, calls.untimed_on(device))
         out.totals.append(_total(labelled.rank, device, accounts, on_device, calls.untimed_on(device)))
+    if labelled.meta.witness is not None:
+        out.totals.append(_compute_unknown(labelled))
     out.activities = activity_table(labelled, step_of_row, origin_ns)
     out.collectives = call_table(labelled, calls.step, origin_ns)
     out.groups = _groups(labelled)
@@ -142,6 +146,23 @@ def _total(rank: int | None, device: int, accounts: list[Account], on_device: di
         "copy_ns": a.copy, "fused_ns": a.fused, "idle_ns": a.idle, "collectives": sum(on_device.values()),
         "reason": "comm-not-timed" if untimed else None if comm else "no-comm", "by_strategy": by_strategy,
     }  # fmt: skip
+
+
+def _compute_unknown(labelled: LabelledRank) -> Row:
+    """Row of a source that saw no compute: how much of its communication was hidden cannot be known."""
+    counts = Counter(c.label.strategy for c in labelled.calls)
+    nothing = dict.fromkeys(_NEEDS_COMPUTE)
+    by_strategy = {name: {"count": n, **dict.fromkeys(_TIMES), **_UNSPLIT} for name, n in sorted(counts.items())}
+    return {
+        "rank": labelled.rank, "device": CPU_DEVICE, "window_ns": labelled.window_ns[1] - labelled.window_ns[0],
+        **nothing, "collectives": len(labelled.calls), "reason": "compute-unknown", "by_strategy": by_strategy,
+    }  # fmt: skip
+
+
+_TIMES = ("total_ns", "hidden_ns", "exposed_ns", "exposed_alone_ns", "attributed_ns")
+_NEEDS_COMPUTE = (
+    "busy_ns", "compute_ns", "comm_ns", "hidden_ns", "exposed_ns", "overlap_ratio", "copy_ns", "fused_ns", "idle_ns",
+)  # fmt: skip
 
 
 def _groups(labelled: LabelledRank) -> list[Row]:

@@ -21,32 +21,37 @@ MAX_FILES = 100_000
 
 @dataclass(slots=True)
 class Found:
-    """`files`: readable traces, in a stable order; `op_tables`: operation tables; `others`: (file, format)."""
+    """`files`: readable traces, in a stable order; `witnesses`: files that tell communication only; `op_tables`:
+    operation tables; `others`: (file, format).
+    """
 
     files: list[Path] = field(default_factory=list)
+    witnesses: list[Path] = field(default_factory=list)
     op_tables: list[Path] = field(default_factory=list)
     others: list[tuple[Path, Format]] = field(default_factory=list)
 
 
-def discover(paths: Iterable[str | Path], *, op_tables: bool = False) -> Found:
-    """The traces below `paths` (and operation tables of whole jobs, if wanted), and what was passed over.
+def discover(paths: Iterable[str | Path], *, op_tables: bool = False, witnesses: bool = False) -> Found:
+    """The traces below `paths` (and operation tables of whole jobs and witnesses, if wanted), and what was passed over.
 
     Raises UnusableInput when a path does not exist or nothing readable is found; the message names the
     format or fault of each file (the first few).
     """
-    found = survey(paths, op_tables=op_tables)
-    if not found.files and not found.op_tables:
-        raise _nothing(found)
+    found = survey(paths, op_tables=op_tables, witnesses=witnesses)
+    if not (found.files or found.op_tables or found.witnesses):
+        raise nothing(found)
     return found
 
 
-def survey(paths: Iterable[str | Path], *, op_tables: bool = False) -> Found:
+def survey(paths: Iterable[str | Path], *, op_tables: bool = False, witnesses: bool = False) -> Found:
     """Expand files, folders (recursive) and glob patterns; sniff each file once. UnusableInput when a path is none."""
     found = Found()
     for path in _expand(paths):
         what = identify(path)
         if what.readable:
             found.files.append(path)
+        elif witnesses and what.witness:
+            found.witnesses.append(path)
         elif op_tables and what.name == OP_TABLE.name:
             found.op_tables.append(path)
         else:
@@ -54,15 +59,14 @@ def survey(paths: Iterable[str | Path], *, op_tables: bool = False) -> Found:
     return found
 
 
-def _nothing(found: Found) -> UnusableInput:
+def nothing(found: Found, expected: str = "Kineto JSON from torch.profiler") -> UnusableInput:
+    """The error for a search that found nothing to read; it names what was found."""
     if len(found.others) == 1:
         path, what = found.others[0]
         return ForeignFormat(f"{path}: {what.title}: {what.advice}")
     shown = "\n".join(f"  {p}: {w.title}" for p, w in found.others[:5])
     more = f"\n  … and {len(found.others) - 5} more" if len(found.others) > 5 else ""
-    return UnusableInput(
-        f"no trace among {len(found.others)} files; expected Kineto JSON from torch.profiler\n{shown}{more}"
-    )
+    return UnusableInput(f"no trace among {len(found.others)} files; expected {expected}\n{shown}{more}")
 
 
 def _expand(paths: Iterable[str | Path]) -> list[Path]:

@@ -12,7 +12,7 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from tracekit.ingest.names import coordinate_ranks, coordinates_in_name, rank_in_name
+from tracekit.ingest.names import coordinate_ranks, coordinates_in_name, rank_at_end, rank_in_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 SLACK_NS = 30_000_000_000
 """Traces of one capture start within this time of each other."""
+WITNESS_SLACK_NS = 7_200_000_000_000
+"""Dumps of one hang end when their rank got stuck, which may be a time-out and more before the others."""
 
 
 @dataclass(slots=True)
@@ -83,6 +85,8 @@ def _identify(
     meta = part.meta
     given = user(meta.path) if user else None
     named = rank_in_name(meta.path)
+    if named is None and meta.witness is not None:
+        named = rank_at_end(meta.path)
     if named is None:
         named = coordinate_rank.get(_order(part))
     content = None if meta.coordinates else meta.rank
@@ -93,7 +97,7 @@ def _identify(
             decision.note("info", "rank-given", given, f"{meta.path}: {part.reason}")
         return
     if content is not None and not (meta.on_demand and named is not None):
-        part.rank, part.identity = content, "distributedInfo"
+        part.rank, part.identity = content, "groups" if meta.witness is not None else "distributedInfo"
         if named is not None and named != content:
             part.reason = f"its name says rank {named}, its content rank {content}: the content counts"
             decision.note("warning", "rank-name-conflict", content, f"{meta.path}: {part.reason}")
@@ -159,7 +163,8 @@ def _captures(parts: list[Part], decision: Decision) -> None:
     reach = 0
     for part in timed:
         start, end = part.window or (0, 0)
-        if clusters and start <= reach + SLACK_NS:
+        slack = SLACK_NS if part.meta.witness is None else WITNESS_SLACK_NS
+        if clusters and start <= reach + slack:
             clusters[-1].append(part)
         else:
             clusters.append([part])
@@ -232,7 +237,7 @@ def _apart(parts: list[Part], decision: Decision) -> None:
     """Report traces that share no instant with any other although the others do share some: nothing is left out,
     since clocks of hosts may differ and a rank's own numbers hold.
     """
-    timed = [p for p in sorted(parts, key=_order) if p.used and p.window]
+    timed = [p for p in sorted(parts, key=_order) if p.used and p.window and p.meta.witness is None]
     lonely = [p for p in timed if not any(_overlap(p, q) for q in timed if q is not p)]
     if len(lonely) < len(timed):
         for part in lonely:

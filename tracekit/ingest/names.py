@@ -16,6 +16,7 @@ _AXIS = r"tp|dp|pp|ep|cp|dcp|sp|mp|local|node|host|group"
 _RANK = re.compile(rf"(?i)(?<![a-z])(?P<axis>(?:{_AXIS})[-_. ]?)?(?:rank|rk)[-_. ]?\[?(?P<rank>\d{{1,7}})\]?(?!\d)")
 _WORKER = re.compile(r"(?i)(?<![a-z])worker[-_]?(\d{1,5})(?=[._-]|$)")
 _COORDINATE = re.compile(r"(?i)(?:^|[-_.])(TP|DP|PP|EP|CP|DCP)[-_]?(?:rank[-_]?)?(\d{1,5})(?=[-_.]|$)")
+_AT_END = re.compile(r"(?<!\d)(\d{1,7})(?:\.(?:json|pickle|pkl|bin|log|txt|gz))*$")
 DEPTH = 6
 """Names looked at from the file outwards: far folders say nothing about a rank."""
 
@@ -33,6 +34,12 @@ def rank_in_name(path: str) -> int | None:
             return hits.pop() if len(hits) == 1 else None
     worker = _WORKER.findall(parts[-1]) if parts else []
     return int(worker[-1]) if worker else None
+
+
+def rank_at_end(path: str) -> int | None:
+    """Rank of a flight recorder dump: digits at the end of its name (prefix + rank, without or with a suffix)."""
+    found = _AT_END.search(PurePath(path).name)
+    return int(found[1]) if found else None
 
 
 def coordinates_in_name(path: str) -> dict[str, int] | None:

@@ -79,7 +79,9 @@ def run(
     Raises UnusableInput when nothing can be used, or under strict reading when any file is damaged.
     """
     user = user_ranks(rank_regex, rank_map)
-    found = discover(paths, op_tables=True)
+    found = discover(paths, op_tables=True, witnesses=True)
+    if not found.files:  # witnesses stand for themselves where no profiler looked
+        found.files, found.witnesses = found.witnesses, []
     if user and found.files and all(user(str(f)) is None for f in found.files):
         raise UsageError(f"--rank-regex / --rank-map: none of the {len(found.files)} files matches; ranks are untold")
     results, failures = _work(found, options, workers, progress)
@@ -196,8 +198,9 @@ def _collect(
 ) -> RunTables:
     used = [(r, p) for r, p in zip(results, parts, strict=True) if p.used]
     used.sort(key=lambda rp: (rp[1].rank is None, rp[1].rank or 0, rp[0].meta.path, rp[0].meta.part))
-    origin = min((r.origin_ns for r, _ in used), default=0)
-    absolute = all(p.window is not None for _, p in used)
+    timed = [(r, p) for r, p in used if p.events or r.meta.witness is None] or used  # an empty dump has no time
+    origin = min((r.origin_ns for r, _ in timed), default=0)
+    absolute = all(p.window is not None for _, p in timed)
     out = RunTables(origin, absolute, decision.world_size)
     out.tables["ranks"] = [_rank_row(r, p) for r, p in sorted(zip(results, parts, strict=True), key=_rank_order)]
     for name in ("steps", "exposure", "breakdown", "totals"):

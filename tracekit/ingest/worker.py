@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tracekit.label.job import Job
     from tracekit.label.learn import View
     from tracekit.label.observe import Observed
-    from tracekit.model import HealthEntry, LabelledRank, RankTrace, TraceMeta
+    from tracekit.model import HealthEntry, LabelledRank, RankTrace, TraceMeta, Witness
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,24 +93,33 @@ def learns_more(result: PartResult, job: Job) -> bool:
     return undecided and not job.frameworks <= result.observed.frameworks
 
 
+def read(path: str, rules: Rules, options: Options) -> list[RankTrace | Witness]:
+    """Parse one file, a profiler's trace or a witness' account. Raises UnusableInput and its kin."""
+    from tracekit.parsers import identify, parse, parse_witness
+
+    if identify(Path(path)).witness:
+        return [*parse_witness(path, strict=options.strict)]
+    return [*parse(path, strict=options.strict, frames=rules.frames)]
+
+
 def labelled_parts(path: str, options: Options) -> list[LabelledRank]:
     """Parse and label one file. Raises UnusableInput and its kin."""
-    from tracekit.parsers import parse
-
     rules = rules_of(options)
-    traces = parse(path, strict=options.strict, frames=rules.frames)
+    traces = read(path, rules, options)
     return [label(trace, rules, options)[0] for trace in traces]
 
 
-def label(trace: RankTrace, rules: Rules, options: Options) -> tuple[LabelledRank, Observed, Job]:
+def label(trace: RankTrace | Witness, rules: Rules, options: Options) -> tuple[LabelledRank, Observed, Job]:
     """Label one trace with what is known of the job; a job not known yet is what this trace alone shows."""
     from tracekit.label.apply import Labeller
     from tracekit.label.job import Job
     from tracekit.label.learn import learn
     from tracekit.label.observe import observe
     from tracekit.label.rank import describe_rank
+    from tracekit.label.witness import describe_witness
+    from tracekit.model import Witness
 
-    labelled = describe_rank(trace, rules)
+    labelled = describe_witness(trace, rules) if isinstance(trace, Witness) else describe_rank(trace, rules)
     labeller = Labeller(labelled, rules)
     labeller.label(options.job or Job())
     observed = observe(labelled, rules, labeller.traffic)
@@ -137,10 +146,8 @@ def work(number: int, path: str, options: Options) -> list[PartResult] | Failure
 
 
 def _work(number: int, path: str, options: Options) -> list[PartResult]:
-    from tracekit.parsers import parse
-
     rules = rules_of(options)
-    traces = parse(path, strict=options.strict, frames=rules.frames)
+    traces = read(path, rules, options)
     _give_back_freed_memory()
     out: list[PartResult] = []
     while traces:

@@ -94,7 +94,7 @@ def _header(run: RunTables) -> str:
         parts.append("no step markers (whole recording)")
     if run.devices:
         parts.append(clean(", ".join(run.devices[:2])))
-    elif any(t["device"] == CPU_DEVICE for t in run.tables["totals"]):
+    elif any(t["device"] == CPU_DEVICE and t["reason"] != "compute-unknown" for t in run.tables["totals"]):
         parts.append("CPU")
     if run.frameworks:
         parts.append(clean(", ".join(run.frameworks.values())))
@@ -115,6 +115,8 @@ def _verdict(run: RunTables, windows: Sequence[Row]) -> str:
     totals = run.tables["totals"]
     if not totals:
         return "No device activity: nothing to account for. See the findings below."
+    if all(t["reason"] == "compute-unknown" for t in totals):
+        return "These files show communication only; compute is unknown, so no exposed share is given."
     if all(t["comm_ns"] is None for t in totals):
         return "No communication call has a time in this file, so no exposed share is given. See the findings below."
     if not any(t["comm_ns"] for t in totals):
@@ -163,7 +165,7 @@ _PARTS: tuple[tuple[str, Callable[[Row], int | None]], ...] = (
 
 
 def _breakdown(run: RunTables, all_ranks: bool) -> Grid:
-    totals = run.tables["totals"]
+    totals = [t for t in run.tables["totals"] if t["compute_ns"] is not None]
     grid = Grid("time of each rank (ms, whole recording)", ("rank", "window", *(n for n, _ in _PARTS), "overlap"))
     many = len({t["device"] for t in totals}) > 1
     if len(totals) > COLLAPSE_ABOVE and not all_ranks:
@@ -270,7 +272,8 @@ def _unlabelled(run: RunTables) -> Grid:
         grid.rows.append(
             (
                 s["op"], clean(s["group"] or "–")[:34] + size, clean(s["dtype"] or "–"), payload, f"{s['count']:,}",
-                ms(s["total_ns"]), possible, clean(s["site"] or "–")[:50], s["example"],
+                ms(s["total_ns"] if run.coverage["comm_ns"] else None), possible, clean(s["site"] or "–")[:50],
+                s["example"],
             )
         )  # fmt: skip
     if grid.rows:
@@ -313,6 +316,8 @@ def _data(run: RunTables) -> list[str]:
             + (f" ({tiers})" if tiers else "")
             + (f", {percent(cover['labelled_bytes'], cover['bytes'])} of its bytes" if cover["bytes"] else "")
         )
+    elif cover.get("calls"):
+        lines.append(f"{percent(cover['labelled_calls'], cover['calls'])} of communication calls labelled")
     lines += crossrank.clock_line(run)
     lines += [_health_line(h) for h in _worst_health(run.tables["health"])]
     if not run.absolute and used > 1:

@@ -289,12 +289,13 @@ def _not_one_group(
         return "group-unknown"
     base = next(iter(places))
     for p, mapping in places.items():
-        if p != base and not _leave_together(sequences[base].stop, sequences[p].stop, mapping):
+        loose = 2 if (sequences[p].slack > END_SKEW_NS).any() else 1  # expert kernels end less sharply
+        if p != base and not _leave_together(sequences[base].stop, sequences[p].stop, mapping, loose):
             return "group-unknown"
     return None
 
 
-def _leave_together(a: NDArray[np.int64], b: NDArray[np.int64], places: dict[int, int]) -> bool:
+def _leave_together(a: NDArray[np.int64], b: NDArray[np.int64], places: dict[int, int], loose: int) -> bool:
     """Whether calls end together on two ranks, but for one clock difference: closely, and closer than they follow.
 
     Ranks of different groups in step with each other pass the laws of causality, but leave their calls apart.
@@ -305,9 +306,10 @@ def _leave_together(a: NDArray[np.int64], b: NDArray[np.int64], places: dict[int
         return False
     away = np.abs(left - right - np.median(left - right))
     near, most = np.percentile(away, [50, 90])
-    between = float(np.median(np.diff(left)))
+    between = loose * float(np.median(np.diff(left)))
     return bool(
-        near <= min(END_SKEW_NS, _NEAR * between) and most <= min(_FEW_APART * END_SKEW_NS, _NEARLY_ALL * between)
+        near <= min(loose * END_SKEW_NS, _NEAR * between)
+        and most <= min(loose * _FEW_APART * END_SKEW_NS, _NEARLY_ALL * between)
     )
 
 

@@ -1,0 +1,149 @@
+"""A witness of communication → `LabelledRank`: calls with groups, sizes, frames and labels; no activities.
+
+What tells the phase in a dump: calls that autograd issues come from its own threads (`AUTOGRAD`), which is shown to the
+rules as a scope; Python frames are there without any profiler.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tracekit.label.apply import Labeller, described
+from tracekit.label.frameworks import detect
+from tracekit.label.job import Job
+from tracekit.label.vocabulary import nelems
+from tracekit.model import Activities, Call, HealthEntry, LabelledRank, ProcessGroup, WitnessGroup
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from tracekit.label.rules import Rules
+    from tracekit.label.vocabulary import Vocabulary
+    from tracekit.model import Witness, WitnessCall
+
+AUTOGRAD = "thread:pt_autograd"
+"""Scope of a call that one of autograd's threads issued (they are named pt_autograd_<device>)."""
+_BACKWARD = (AUTOGRAD,)
+_ROOT = {"broadcast": "src_rank", "scatter": "src_rank", "reduce": "dst_rank", "gather": "dst_rank"}
+_PEER = {"send": "dst_rank", "recv": "src_rank"}
+_NOWHERE = WitnessGroup("")
+
+
+def label_witness(witness: Witness, rules: Rules, job: Job | None = None) -> LabelledRank:
+    """Label the calls of one process. job: what other ranks and the user know."""
+    out = describe_witness(witness, rules)
+    Labeller(out, rules).label(job or Job())
+    return out
+
+
+def describe_witness(witness: Witness, rules: Rules) -> LabelledRank:
+    """Everything of `label_witness` but the labels; `meta.groups`, window and health come from the witness, too.
+
+    The end of a coalesced group and what moves no data are no calls: `issued` tells which of the witness' calls count.
+    """
+    words = rules.vocabulary
+    groups = {g.key: g for g in witness.groups}
+    counted = issued(witness, words)
+    calls = [_call(witness.calls[i], groups, rules) for i in counted]
+    _number(calls)
+    places: dict[tuple[str, ...], tuple[str, ...]] = {}
+    for call in calls:
+        call.frames = places.setdefault(call.frames, call.frames)  # calls of one place share one object
+    meta = witness.meta
+    meta.witness = witness.source
+    meta.groups = tuple(
+        ProcessGroup(g.name, g.desc, g.size, g.ranks, g.backend) for g in witness.groups if g.name is not None
+    )
+    names = [f for call in witness.calls for f in call.frames]
+    health = list(witness.health)
+    if left_out := len(witness.calls) - len(counted):
+        health.append(HealthEntry("entries that move no data (the end of a coalesced group and the like)", left_out))
+    return LabelledRank(
+        meta=meta,
+        rank=meta.rank,
+        activities=no_activities(),
+        calls=calls,
+        markers=[],
+        event_counts={"call": len(witness.calls), "frame": len(names)},
+        health=health,
+        window_ns=_window(witness.calls),
+        frameworks=detect(rules.frameworks, dict.fromkeys(names), meta.extra, described(calls, meta)),
+    )
+
+
+def issued(witness: Witness, words: Vocabulary) -> list[int]:
+    """Positions of the witness' calls that `label_witness` labels, in the order of its calls."""
+    out = []
+    for i, call in enumerate(witness.calls):
+        op, moves = words.op(call.op_raw)
+        if moves and op != "coalesced":
+            out.append(i)
+    return out
+
+
+def no_activities() -> Activities:
+    """Activities of a source that saw none."""
+    wide, half, byte = np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0, np.int8)
+    return Activities([], [], wide, wide, byte, half, wide, half, half, wide, half, wide)
+
+
+def _call(seen: WitnessCall, groups: dict[str, WitnessGroup], rules: Rules) -> Call:
+    words = rules.vocabulary
+    group = groups.get(seen.group or "", _NOWHERE)
+    op = words.op(seen.op_raw)[0]
+    found = words.dtype(seen.dtype or seen.out_dtype)
+    call = Call(
+        op=op,
+        op_raw=seen.op_raw,
+        call_ts=seen.created_ns,
+        group_name=group.name,
+        group_desc=group.desc,
+        group_size=group.size,
+        members=group.ranks,
+        seq=seen.p2p_seq if seen.is_p2p else seen.seq,
+        dtype=found.name if found else seen.dtype,
+        in_nelems=nelems(seen.in_sizes) if seen.in_nelems is None else seen.in_nelems,
+        out_nelems=nelems(seen.out_sizes) if seen.out_nelems is None else seen.out_nelems,
+        dims=list(seen.in_sizes[0]) if seen.in_sizes and len(seen.in_sizes) == 1 else None,
+        frames=frames(seen, rules),
+        scopes=scopes(seen),
+    )
+    if not seen.noticed and seen.started_ns is not None and seen.dur_ns is not None:
+        call.ts, call.dur = seen.started_ns, seen.dur_ns
+    known = [n for n in (call.in_nelems, call.out_nelems) if n is not None]
+    if known and found is not None:
+        call.payload_bytes = max(known) * found.bytes
+    for sides, place in ((_PEER, seen.peer), (_ROOT, seen.root)):
+        if op in sides and place is not None and group.ranks and 0 <= place < len(group.ranks):
+            setattr(call, sides[op], group.ranks[place])
+    return call
+
+
+def frames(seen: WitnessCall, rules: Rules) -> tuple[str, ...]:
+    """Frames that some rule asks for, outermost first."""
+    asked = rules.frames
+    if asked is None:
+        return ()
+    return tuple(f for f in reversed(seen.frames) if asked.search(f))
+
+
+def scopes(seen: WitnessCall) -> tuple[str, ...]:
+    """What the thread tells, as a scope."""
+    return _BACKWARD if (seen.thread_name or "").startswith("pt_autograd") else ()
+
+
+def _number(calls: Iterable[Call]) -> None:
+    ordinal: Counter[object] = Counter()
+    for call in calls:
+        key = (call.group_name, call.members if call.group_name is None else None, call.group_size)
+        call.ordinal = ordinal[key]
+        ordinal[key] += 1
+
+
+def _window(calls: Sequence[WitnessCall]) -> tuple[int, int]:
+    """First issue to the last thing known to have happened; (0, 0) without any time."""
+    times = [t for c in calls for t in (c.created_ns, c.started_ns, c.completed_ns) if t is not None]
+    return (min(times), max(times)) if times else (0, 0)
