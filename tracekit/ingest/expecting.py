@@ -46,12 +46,12 @@ def add_expected(
     ]  # fmt: skip
     found = expected(
         recordings, options.declared.tables, world=out.world_size, groups=out.tables["groups"],
-        degrees=_degrees(options.declared.layout or solution.layout),
+        layout=_layout(options.declared.layout or solution.layout),
     )  # fmt: skip
     out.tables["theory"] = found.rows
     out.tables["findings"] += found.findings
     out.expected = [c for c, ((r, _), *_) in zip(found.columns, kept, strict=True) if "activities" in r.detail]
-    out.theory_inputs = {"inputs": found.inputs, "missing": found.missing}
+    out.theory_inputs = {"inputs": found.inputs, "missing": found.missing, "utilisation": found.utilisation}
 
 
 _SPLIT = ("exposure", "breakdown")
@@ -63,5 +63,10 @@ def _by_recording(rows: list[Row], own: Sequence[Sequence[Row]]) -> list[list[Ro
     return [rows[a:b] for a, b in pairwise(ends)]
 
 
-def _degrees(layout: Layout | None) -> dict[str, int]:
-    return dict((*layout.expert, *layout.degrees)) if layout is not None else {}
+def _layout(layout: Layout | None) -> Row | None:
+    if layout is None:
+        return None
+    return {
+        "degrees": dict(layout.degrees), "expert": dict(layout.expert), "order": [a for a, _ in layout.degrees],
+        "complete": layout.complete,
+    }  # fmt: skip

@@ -36,9 +36,11 @@ def grid(run: RunTables) -> Grid:
         out.rows.append(_cells(rows))
     if len(roles) > SHOWN:
         out.notes.append(f"{len(roles) - SHOWN} more in the table `theory`")
+    out.notes += _utilisation(run.theory_inputs["utilisation"]) if out.rows else []
+    out.notes += _slowdown(run.tables["totals"]) if out.rows else []
     missing = run.theory_inputs["missing"]
     if out.rows and missing:
-        out.notes.append("no expectation: " + "; ".join(clean(m) for m in missing[:3]))
+        out.notes.append("missing: " + "; ".join(clean(m) for m in missing[:3]))
     return out
 
 
@@ -82,6 +84,31 @@ def _cells(rows: Sequence[Row]) -> tuple[str, ...]:
         _number(r["busbw_gbps"]) + (star if r["busbw_gbps"] else ""), _number(r["ceiling_gbps"] or r["limit_gbps"]),
         verdict,
     )  # fmt: skip
+
+
+def _utilisation(u: Row) -> list[str]:
+    if not u or u["mfu_ratio"] is None:
+        return []
+    hfu = "" if u["hfu_ratio"] is None else f", HFU {100 * u['hfu_ratio']:.1f} %"
+    bound = "" if u["mfu_upper_ratio"] is None else f"; the layout allows {100 * u['mfu_upper_ratio']:.1f} %"
+    text = (
+        f"MFU {100 * u['mfu_ratio']:.1f} %{hfu} of the dense {u['dtype']} peak ({u['model_flops'] / 1e12:,.1f} TFLOP a "
+        f"step of {ms(u['step_ns'])} ms, attention {u['attention']}){bound}"
+    )
+    return [text]
+
+
+def _slowdown(totals: Sequence[Row]) -> list[str]:
+    known = [t for t in totals if t.get("slowdown_ratio") is not None]
+    if not known:
+        return []
+    ratios = sorted(t["slowdown_ratio"] for t in known)
+    runs = sum(t["slowdown_runs"] for t in known)
+    text = (
+        f"compute under communication takes {ratios[len(ratios) // 2]:.2f} × its time alone ({len(known)} of "
+        f"{len(totals)} ranks, {runs:,} runs of kernels that run both ways)"
+    )
+    return [text]
 
 
 def _number(value: float | None) -> str:

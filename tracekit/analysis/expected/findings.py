@@ -17,7 +17,7 @@ SLOW = 0.1
 
 def findings_of(rows: Sequence[Row]) -> list[Row]:
     """Findings of rows of `theory`."""
-    return [*_above(rows), *_slow(rows)]
+    return [*_above(rows), *_slow(rows), *_off_plan(rows)]
 
 
 def finding(severity: str, code: str, message: str, **more: Any) -> Row:
@@ -82,6 +82,27 @@ def _slow(rows: Sequence[Row]) -> list[Row]:
                 f"{top['high_ns'] / 1e6:.3f} ms a step",
                 advice="compare with nccl-tests on the same nodes; NCCL_DEBUG=INFO shows rings, protocol, adapters",
                 confidence=0.7 if top["basis"] == "transfer" else 0.4,
+            )
+        )  # fmt: skip
+    return out
+
+
+def _off_plan(rows: Sequence[Row]) -> list[Row]:
+    """Calls or bytes that are not those of the plan."""
+    out = []
+    for same in _by_role(r for r in rows if r["plan"] == "differs"):
+        top = max(same, key=lambda r: r["exposed_ns"] or 0)
+        calls = top["expected_calls_per_step"]
+        bytes_ = top["expected_step_payload_bytes"]
+        by_calls = calls is not None and calls != top["calls_per_step"]
+        out.append(
+            finding(
+                "warning", "differs-from-plan", f"{_what(top)}: {top['plan_note']}", where=_where(same),
+                measured=top["calls_per_step"] if by_calls else float(top["step_payload_bytes"]),
+                expected=calls if by_calls else bytes_, unit="calls a step" if by_calls else "bytes a step",
+                evidence="plan from [model], [training] and the layout against the calls of complete steps",
+                advice="check [model] and [training]; if they are right, the job does not do what it is set to do",
+                confidence=0.8,
             )
         )  # fmt: skip
     return out

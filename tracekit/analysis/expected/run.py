@@ -12,8 +12,10 @@ from tracekit.analysis.expected.calls import read_calls
 from tracekit.analysis.expected.exposed import split_exposure
 from tracekit.analysis.expected.findings import exposure_findings, findings_of
 from tracekit.analysis.expected.machine import machine_of
+from tracekit.analysis.expected.planned import planned
 from tracekit.analysis.expected.rows import collect, theory_rows
 from tracekit.analysis.expected.timing import NONE, VERDICTS, judge_calls
+from tracekit.analysis.expected.utilisation import utilisation
 from tracekit.model import NO_TIME
 
 if TYPE_CHECKING:
@@ -35,6 +37,7 @@ class Expected:
     columns: list[CallColumns] = field(default_factory=list)
     inputs: list[Row] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
+    utilisation: Row = field(default_factory=dict)
 
 
 def expected(
@@ -43,13 +46,14 @@ def expected(
     *,
     world: int | None,
     groups: Sequence[Row],
-    degrees: Mapping[str, int],
+    layout: Row | None,
 ) -> Expected:
     """Everything that theory says of the calls of a run.
 
     recordings: in the run's order. tables: [model], [training], [hardware] of run.toml. groups: rows of that table.
     degrees: axis → ranks, of the declared or inferred layout. Raises UsageError for a mistake in the tables.
     """
+    degrees = {**layout["expert"], **layout["degrees"]} if layout is not None else {}
     machine = machine_of(recordings, tables.get("hardware", {}), world, groups, degrees)
     calls = [read_calls(one) for one in recordings]
     known: dict[object, Timed] = {}
@@ -57,11 +61,13 @@ def expected(
     exposed: dict[Key, list[float]] = {}
     for one, mine, verdicts in zip(recordings, calls, judged, strict=True):
         split_exposure(one, mine, verdicts, exposed)
-    rows = theory_rows(collect(recordings, calls, judged), exposed, _compute(recordings), machine)
-    out = Expected(rows, inputs=machine.inputs)
+    sums = collect(recordings, calls, judged)
+    found = planned(sums, tables, layout, machine)
+    rows = theory_rows(sums, exposed, _compute(recordings), machine, found)
+    out = Expected(rows, inputs=[*machine.inputs, *found.inputs], utilisation=utilisation(found, recordings))
     out.columns = [_columns(j) for j in judged]
     out.findings = [*findings_of(rows), *exposure_findings(recordings)]
-    out.missing = _missing(rows)
+    out.missing = [*_missing(rows), *found.missing]
     return out
 
 
