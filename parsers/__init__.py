@@ -43,11 +43,18 @@ def _takes_frames(parser: Any) -> bool:
     return "frames" in parameters or any(p.kind is Parameter.VAR_KEYWORD for p in parameters.values())
 
 
-def parse(path: str | Path, *, strict: bool = False, frames: re.Pattern[str] | None = None) -> list[RankTrace]:
+def parse(
+    path: str | Path,
+    *,
+    strict: bool = False,
+    frames: re.Pattern[str] | None = None,
+    frame_names: re.Pattern[str] | None = None,
+) -> list[RankTrace]:
     """Read one file into one trace a process. strict: refuse instead of repairing.
 
     frames: Python frames (recorded with stacks) whose name contains a match are kept as host rows of category
-    `HostCat.PYTHON`; all others, and without a pattern all, are only counted.
+    `HostCat.PYTHON`; all others, and without a pattern all, are only counted. frame_names: names of frames that contain
+    a match are among `RankTrace.names`, whether their rows are kept or not.
 
     Raises ForeignFormat for a recognised format without a parser, BrokenInput (strict, or nothing to
     salvage), LimitExceeded, UnusableInput.
@@ -57,7 +64,7 @@ def parse(path: str | Path, *, strict: bool = False, frames: re.Pattern[str] | N
     if found.readable:
         from tracekit.parsers.kineto import parse as kineto
 
-        return kineto(path, strict=strict, frames=frames)
+        return kineto(path, strict=strict, frames=frames, frame_names=frame_names)
     parser = _third_party(path)
     if parser is not None:
         more = {"frames": frames} if frames is not None and _takes_frames(parser) else {}

@@ -210,6 +210,8 @@ def assemble(c: Columns, meta: TraceMeta, base_ns: int) -> list[RankTrace]:
     host = _join(c.host, _HOST_TYPES)
     device = _drop_zero(c, _join(c.device, _DEVICE_TYPES))
     tables = _Tables(host, device, _join(c.annotations, _NOTE_TYPES))
+    for noted in sorted(c.frames.noted) if c.frames is not None else ():
+        c.names[noted]  # takes a number, should it have none
     names = _names(c, tables)
     tracks, prefixes = _tracks(c, host)
     procs, device_proc, notes_proc = _places(c, tables)

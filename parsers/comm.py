@@ -32,10 +32,9 @@ def _int(value: Any) -> int | None:
 
 _REPEATED = (
     "collective", "in_nelems", "in_size", "out_nelems", "out_size", "dtype", "group_size", "pg_name", "pg_id",
-    "pg_desc", "ranks_text", "rank_start", "rank_stride", "rank", "src_rank", "dst_rank", "comms_id", "in_splits",
-    "out_splits",
+    "pg_desc", "ranks_text", "rank_start", "rank_stride", "rank", "src_rank", "dst_rank", "in_splits", "out_splits",
 )  # fmt: skip
-"""Fields of `Args` that repeat from record to record: all but the sequence number and the lists."""
+"""Fields of `Args` that repeat from record to record: all but sequence number, Comms Id and the lists."""
 _repeated = attrgetter(*_REPEATED)
 _identifying = attrgetter("collective", "pg_name", "pg_id", "group_size")
 _NO_LIST = Args().dims
@@ -68,7 +67,10 @@ class CommReader:
                 self._known.clear()
             known = self._known[key] = _normal(key)
         before, after = known
-        values: tuple[Any, ...] = (*before, _int(a.seq), *after, *lists)
+        comms_id = None if a.comms_id is None else _int(a.comms_id)
+        values: tuple[Any, ...] = (
+            *before, _int(a.seq), None if comms_id is None else comms_id % _U64, *after, *lists,
+        )  # fmt: skip
         return CommArgs(*values)
 
     def _list(self, value: msgspec.Raw) -> list[Any] | None:
@@ -88,9 +90,8 @@ class CommReader:
 
 
 def _normal(key: tuple[Any, ...]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    """Fields of `CommArgs` before and after `seq`, in its order, up to `out_splits`."""
+    """Fields of `CommArgs` before `seq` and after `comms_id`, in its order, up to `out_splits`."""
     a = dict(zip(_REPEATED, key, strict=True))
-    comms_id = None if a["comms_id"] is None else _int(a["comms_id"])
     before = (
         _text(a["collective"]),
         _int(a["in_nelems"] if a["in_nelems"] is not None else a["in_size"]),
@@ -102,5 +103,5 @@ def _normal(key: tuple[Any, ...]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
         _text(a["ranks_text"]),
         *(_int(a[name]) for name in ("rank_start", "rank_stride", "rank", "src_rank", "dst_rank")),
     )
-    after = (None if comms_id is None else comms_id % _U64, _text(a["in_splits"]), _text(a["out_splits"]))
+    after = (_text(a["in_splits"]), _text(a["out_splits"]))
     return before, after

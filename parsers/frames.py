@@ -22,10 +22,11 @@ _SCANNER = json.JSONDecoder(strict=True)
 
 
 class Frames:
-    """Rows whose name contains a match of `pattern` (`re.search`) are kept."""
+    """Rows whose name contains a match of `pattern` (`re.search`) are kept; of `names`, only the names (`noted`)."""
 
-    def __init__(self, pattern: re.Pattern[str]) -> None:
-        self.pattern = pattern
+    def __init__(self, pattern: re.Pattern[str] | None, names: re.Pattern[str] | None = None) -> None:
+        self.pattern, self.names = pattern, names
+        self.noted: set[str] = set()
         self._names: dict[Any, bool] = {}
         self._lines = Repeats(self._of_line)
 
@@ -35,7 +36,10 @@ class Frames:
         if found is None:
             if len(self._names) >= _MAX_KNOWN:
                 self._names.clear()
-            found = self._names[name] = self.pattern.search(str(name)) is not None
+            text = str(name)
+            found = self._names[name] = self.pattern is not None and self.pattern.search(text) is not None
+            if not found and self.names is not None and self.names.search(text) is not None:
+                self.noted.add(text)
         return found
 
     def select(self, data: bytes, begin: Rows, end: Rows) -> Mask:

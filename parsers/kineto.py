@@ -31,11 +31,17 @@ class KinetoReader:
     """Reads one file; `parse` returns one trace a document and process."""
 
     def __init__(
-        self, path: Path, *, strict: bool = False, frames: re.Pattern[str] | None = None, block: int = BLOCK
+        self,
+        path: Path,
+        *,
+        strict: bool = False,
+        frames: re.Pattern[str] | None = None,
+        frame_names: re.Pattern[str] | None = None,
+        block: int = BLOCK,
     ) -> None:
         self.path, self.strict = path, strict
         self.source = Source(path)
-        self.frames = None if frames is None else Frames(frames)
+        self.frames = None if frames is frame_names is None else Frames(frames, frame_names)
         self.columns = Columns(self.frames)
         self.text_times = False
         self.documents = Documents(self.source, self._chunk, self._event, block)
@@ -191,13 +197,19 @@ def _grow_heap() -> None:
 
 
 def parse(
-    path: Path, *, strict: bool = False, frames: re.Pattern[str] | None = None, block: int = BLOCK
+    path: Path,
+    *,
+    strict: bool = False,
+    frames: re.Pattern[str] | None = None,
+    frame_names: re.Pattern[str] | None = None,
+    block: int = BLOCK,
 ) -> list[RankTrace]:
     """Parse one Kineto file; `block` (bytes read at a time) only matters to tests.
 
     frames: Python frames whose name contains a match become host rows (`HostCat.PYTHON`); others are only counted.
+    frame_names: the names of frames that contain a match are among `RankTrace.names`, whether rows are kept or not.
     """
-    return KinetoReader(path, strict=strict, frames=frames, block=block).parse()
+    return KinetoReader(path, strict=strict, frames=frames, frame_names=frame_names, block=block).parse()
 
 
 PARSER = parse

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -111,3 +112,9 @@ def test_no_heavy_import_at_module_level() -> None:
             names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
             wrong += [f"{path.relative_to(ROOT)}: {n}" for n in names if n.split(".")[0] in heavy]
     assert not wrong
+
+
+def test_every_package_is_shipped() -> None:
+    listed = set(tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["setuptools"]["packages"])
+    found = {".".join(p.parent.relative_to(ROOT).parts) for p in (ROOT / "tracekit").rglob("__init__.py")}
+    assert listed - {"tracekit.parsers", "tracekit.rules", "tracekit.theory.data"} == found - {"tracekit.theory.data"}

@@ -99,7 +99,7 @@ def read(path: str, rules: Rules, options: Options) -> list[RankTrace | Witness]
 
     if identify(Path(path)).witness:
         return [*parse_witness(path, strict=options.strict)]
-    return [*parse(path, strict=options.strict, frames=rules.frames)]
+    return [*parse(path, strict=options.strict, frames=rules.frames, frame_names=rules.frame_names)]
 
 
 def labelled_parts(path: str, options: Options) -> list[LabelledRank]:

@@ -84,7 +84,8 @@ def _alike(calls: Sequence[Call], groups: Sequence[Hashable]) -> tuple[list[int]
     Scopes, operators and frames of equal places are one object each, so their identity will do.
     """
     kinds: dict[tuple[Hashable, ...], int] = {}
-    kind, examples = [], []
+    kind: list[int] = []
+    examples: list[int] = []
     for number, (c, group) in enumerate(zip(calls, groups, strict=True)):
         key = (
             c.op, c.op_raw, group, c.group_desc, c.dtype, c.family, c.kernel, id(c.scopes), id(c.via), id(c.frames),

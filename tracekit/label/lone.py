@@ -33,16 +33,16 @@ def label_lone(calls: Sequence[Call]) -> None:
     for call in calls:
         if call.kernel is None or call.stream is None:
             continue
-        lane = (call.device, call.stream, call.kernel)
+        lane: Lane = (call.device, call.stream, call.kernel)
         if call.call_ts is not None:
             known[lane].append(call.label)
         elif call.label.strategy in _NO_LABEL:
             lone[lane].append(call)
-    for lane, mine in lone.items():
-        labels = known.get(lane, [])
+    for place, mine in lone.items():
+        labels = known.get(place, [])
         kinds = {(x.strategy, x.axes, x.purpose, x.variant) for x in labels}
         if len(labels) >= AT_LEAST and len(kinds) == 1 and labels[0].strategy not in _NO_LABEL:
-            copied = _copy(labels[0], len(labels), lane)
+            copied = _copy(labels[0], len(labels), place)
             for call in mine:
                 call.label = replace(copied, phase=call.label.phase, fired=(*call.label.fired, *copied.fired))
 

@@ -120,7 +120,12 @@ class Rules:
         whens = [r.when for r in self.labels] + [x.when for f in self.facts for x in (*f.present, *f.absent)]
         asked = [pattern for when in whens for pattern in (when.frame, when.no_frame)]
         parts = {f"(?:{p.pattern})" for p in asked if p is not None}
-        parts |= {re.escape(w.strip("^$")) for r in self.frameworks for w in r.frames}
+        return re.compile("|".join(sorted(parts))) if parts else None
+
+    @cached_property
+    def frame_names(self) -> re.Pattern[str] | None:
+        """Matches the Python frames whose mere presence tells a framework; None when none does."""
+        parts = {re.escape(w.strip("^$")) for r in self.frameworks for w in r.frames}
         return re.compile("|".join(sorted(parts))) if parts else None
 
 
