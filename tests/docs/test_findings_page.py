@@ -24,9 +24,7 @@ def _text(node: ast.expr) -> str | None:
 def _of_call(node: ast.Call) -> Iterator[str]:
     """make(severity, code, …), and finding(code, …) of the layout."""
     args = [_text(a) for a in node.args]
-    if len(args) > 1 and args[0] in SEVERITIES and args[1] is not None:
-        yield args[1]
-    elif len(args) > 1 and args[1] is not None and isinstance(node.args[0], ast.IfExp):
+    if len(args) > 1 and args[1] is not None and (args[0] in SEVERITIES or isinstance(node.args[0], ast.IfExp)):
         yield args[1]
     name = node.func.id if isinstance(node.func, ast.Name) else ""
     if name == "finding" and args and args[0] is not None and args[0] not in SEVERITIES:

@@ -52,7 +52,7 @@ def split_exposure(one: Recording, calls: Calls, judged: Judged, total: dict[Key
     for key, rule in zip(keys, rules, strict=True):
         if rule.why not in why[key[:3]]:
             why[key[:3]].append(rule.why)
-    spare = {(b["device"], b["step"]): b["compute_only_ns"] for b in one.breakdown}
+    spare = {(b["device"], b["step"]): b["compute_only_ns"] or 0 for b in one.breakdown}
     by_step: dict[tuple[int, int], list[Row]] = defaultdict(list)
     for row in one.exposure:
         row["overlap"] = "; ".join(why.get((row["strategy"], row["purpose"], row["phase"]), [])) or None

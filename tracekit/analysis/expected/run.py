@@ -88,7 +88,7 @@ def _compute(recordings: Sequence[Recording]) -> dict[tuple[int, int], int]:
     for number, one in enumerate(recordings):
         for b in one.breakdown:
             at = (number, b["step"])
-            out[at] = out.get(at, 0) + b["compute_only_ns"] + b["overlapped_ns"]
+            out[at] = out.get(at, 0) + (b["compute_only_ns"] or 0) + (b["overlapped_ns"] or 0)
     return out
 
 
