@@ -15,7 +15,8 @@ Row = dict[str, Any]
 SHOWN = 10
 DEFINITION = (
     "expected = docs/theory.md: bytes over links, NCCL's latencies; ratio = measured / expected (median call); limit = "
-    "bus bandwidth of the links; * times that may contain waiting: busbw is a least value, nothing is called slow"
+    "bus bandwidth of the links, to hide = the one at which all compute of a step would just hide it; * times that may "
+    "contain waiting: busbw is a least value, nothing is called slow"
 )
 
 
@@ -24,7 +25,7 @@ def grid(run: RunTables) -> Grid:
     out = Grid(
         "measured against theory (ms of a rank and step)",
         ("strategy", "purpose", "operation", "ranks of group", "calls", "payload", "measured", "expected", "ratio",
-         "busbw", "limit GB/s", "verdict"),
+         "busbw", "limit GB/s", "to hide", "verdict"),
     )  # fmt: skip
     roles: dict[tuple[Any, ...], list[Row]] = {}
     for r in run.tables.get("theory", []):
@@ -48,7 +49,7 @@ def hiding(run: RunTables) -> Grid:
     """Exposed time of complete steps: what could be hidden, what not, what is waiting."""
     out = Grid(
         "exposed time (ms of a rank and step)",
-        ("strategy", "purpose", "exposed", "waiting", "avoidable", "structural", "unknown", "where"),
+        ("strategy", "purpose", "exposed", "waiting", "avoidable", "structural", "unknown", "why"),
     )
     complete = {(s["rank"], s["device"], s["step"]) for s in run.tables["steps"] if s["complete"]}
     complete = complete or {(s["rank"], s["device"], s["step"]) for s in run.tables["steps"]}
@@ -82,6 +83,7 @@ def _cells(rows: Sequence[Row]) -> tuple[str, ...]:
         _number(r["calls_per_step"]), _bytes(r["payload_bytes"]), ms(r["measured_ns"]) + star, ms(r["expected_ns"]),
         "–" if r["ratio"] is None else f"{r['ratio']:.2f}",
         _number(r["busbw_gbps"]) + (star if r["busbw_gbps"] else ""), _number(r["ceiling_gbps"] or r["limit_gbps"]),
+        _number(r["hide_gbps"]),
         verdict,
     )  # fmt: skip
 

@@ -40,7 +40,18 @@ def _grid(grid: Grid, console: Console) -> None:
     table = Table(
         title=Text(grid.title, style="bold"), title_justify="left", box=None, pad_edge=False, padding=(0, 2, 0, 0)
     )
-    left = {"verdict", "rank", "strategy", "operation", "group", "where", "largest strategy", "complete"}
+    left = {
+        "verdict",
+        "rank",
+        "strategy",
+        "operation",
+        "group",
+        "where",
+        "largest strategy",
+        "complete",
+        "purpose",
+        "why",
+    }
     for name in grid.columns:
         table.add_column(
             name, justify="left" if name in left else "right", overflow="fold" if name == "where" else "ellipsis"

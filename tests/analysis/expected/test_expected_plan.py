@@ -154,3 +154,48 @@ def test_torchtitan_layers_are_those_of_its_model(shared: Path, tmp_path: Path) 
     sources = {i["field"]: i["source"] for i in result.document["theory_inputs"]["inputs"]}
     assert sources["training.grad_dtype"] == sources["training.data_parallel"] == "trace"
     assert sources["model.hidden"] == "given"
+
+
+def test_megatron_forward_is_exactly_as_planned(shared: Path, tmp_path: Path) -> None:
+    """40 layers × 2 all-reduces and the embedding's of 4 × 2048 × 4096 in fp16, 3 of the loss of 4 × 2048 fp32."""
+    config = tmp_path / "run.toml"
+    config.write_text(
+        "[layout]\ntp = 8\n[model]\nhidden = 4096\nlayers = 40\nheads = 32\nkv_heads = 32\nffn = 16384\nvocab = 51200\n"
+        "gated = false\n[training]\nrecompute = 'none'\nmicro_batch = 4\nmicro_batches = 1\nsequence = 2048\n"
+        "dtype = 'fp16'\n"
+    )
+    folder = shared / "corpus/astra-sim+astra-sim/megatron_tp8_kineto"
+    result = tk.analyze(folder, workers=1, config=config, detail=False)
+    (r,) = [r for r in result.document["theory"] if r["strategy"] == "tp"]
+    assert r["calls_per_step"] == r["expected_calls_per_step"] == 2 * 40 + 1 + 3
+    assert r["step_payload_bytes"] == r["expected_step_payload_bytes"] == 81 * 67_108_864 + 3 * 32_768
+    assert r["plan"] == "as-planned"
+    # the whole step's compute would hide it at 72 GB/s; its transfers reach 195, so its algorithm is what exposes it
+    assert r["hide_gbps"] < 100 < r["busbw_gbps"]
+    assert r["structural_ns"] == r["exposed_ns"] - (417_511_375 - 50_099_000)
+
+
+def test_mistakes_in_the_tables_show_before_any_trace_is_read(tmp_path: Path) -> None:
+    config = tmp_path / "run.toml"
+    for text, message in (
+        ("[model]\nhiden = 3\n", "no field 'hiden'"), ("[training]\nrecompute = 'some'\n", "training.recompute"),
+        ("[hardware]\nname = 'h1000'\n", "no hardware 'h1000'"), ("model = 3\n", "model must be a table"),
+    ):  # fmt: skip
+        config.write_text(text)
+        with pytest.raises(UsageError, match=message):
+            tk.analyze(tmp_path / "none", config=config)
+
+
+def test_labels_of_hybrid_sharding_and_undecided_zero() -> None:
+    layout = {"degrees": {"dp_shard": 2, "dp_replicate": 2}, "expert": {}, "order": ["dp_shard", "dp_replicate"],
+              "complete": True}  # fmt: skip
+    gather = Key("zero3", "param_gather", "forward", "all_gather", "0-1")
+    layer = (4 * 64 * 64 + 3 * 64 * 128 + 2 * 64) * 2
+    (r,) = _rows(_sums({gather: {layer: 12}}, 4, 2), layout, training=TRAINING | {"data_parallel": "fsdp"})
+    assert (r["expected_calls_per_step"], r["plan"]) == (12, "as-planned")
+    scatter = Key("zero1|zero2", "grad_reduce", "backward", "reduce_scatter", "0-3")
+    training = TRAINING | {"data_parallel": "zero1", "grad_dtype": "fp32"}
+    flat = {"degrees": {"dp": 4}, "expert": {}, "order": ["dp"], "complete": True}
+    (r,) = _rows(_sums({scatter: {4: 1}}, 4, 4), flat, training=training)
+    assert r["expected_step_payload_bytes"] == (4 * layer // 2 + 2 * 512 * 64 + 64) * 4
+    assert r["plan"] == "differs"

@@ -54,6 +54,15 @@ def test_fewer_devices_than_the_board_has_may_still_share_links() -> None:
     assert _machine(devices=4).place(tuple(range(4)), 4).path == "intra"
 
 
+def test_racks_share_links_over_hosts() -> None:
+    rack = machine_of(
+        [Recording(r, {}, "one-rank", f"h{r // 4}", "NVIDIA GB200", 4) for r in range(8)], {}, 8, [], {}
+    )  # fmt: skip
+    assert rack.place(tuple(range(4)), 4).path == "intra"
+    with pytest.raises(MissingInput, match="share fast links"):
+        rack.place(tuple(range(8)), 8)
+
+
 def test_a_group_without_ranks_is_placed_only_where_the_job_fits_a_node() -> None:
     assert _machine(8, world=8).place(None, 8).path == "intra"
     with pytest.raises(MissingInput, match="the ranks of the group"):
@@ -118,3 +127,12 @@ def test_verdicts_are_those_of_theory(op: str, payload: int, ns: int, name: str)
     exact, one_sided = (VERDICTS[judge(e, payload, np.array([ns]), np.array([x]))[0]] for x in (True, False))
     assert exact == want
     assert one_sided == ("unknown" if want == "below_limit" else want)
+
+
+def test_a_network_alone_tells_nothing_of_the_node() -> None:
+    with pytest.raises(MissingInput, match="gpus_per_node"):
+        _machine(devices=1, table={"network": "ndr"}).place(tuple(range(8)), 8)
+
+
+def test_ranks_and_size_of_a_group_must_agree() -> None:
+    assert time_of(_kind(size=4), 0, _machine()).reason == "the group has 8 ranks, the call says 4"

@@ -96,7 +96,8 @@ def read_calls(one: Recording) -> Calls:
         number = {name: _numbers(table.column(name)) for name in _NUMBERS}
     n = len(number["id"])
     payload = _whole_payload(number, _payload(number, text["kernel"]), text["op"])
-    kinds, which = _kinds(one.rank, text, number, payload)
+    peer = _peer(one.rank, number, text["op"])
+    kinds, which = _kinds(text, number, peer, payload)
     which[number["coalesced_into"] != NO_TIME] = -1
     none = np.full(n, NO_TIME, np.int64)
     known = isinstance(one.added, str)
@@ -164,17 +165,24 @@ def _whole_payload(number: dict[str, NDArray[np.int64]], payload: NDArray[np.int
     return out
 
 
-def _kinds(
-    rank: int | None, text: dict[str, Codes], number: dict[str, NDArray[np.int64]], payload: NDArray[np.int64]
-) -> tuple[list[Kind], NDArray[np.int64]]:
-    """Distinct kinds of call, and the kind of each call."""
-    n = len(payload)
-    op_codes, ops = text["op"]
-    p2p = np.isin(op_codes, [i for i, w in enumerate(ops) if w in P2P])
+def _peer(rank: int | None, number: dict[str, NDArray[np.int64]], op: Codes) -> NDArray[np.int64]:
+    """Other end of each message; none of a coalesced kernel whose messages go to several ranks."""
+    p2p = np.isin(op[0], [i for i, w in enumerate(op[1]) if w in P2P])
     source, target = number["src_rank"], number["dst_rank"]
     mine = -1 if rank is None else rank
     other = np.where(source == mine, target, np.where(source != NO_TIME, source, target))
-    peer = np.where(p2p, other, NO_TIME)
+    out = np.where(p2p, other, NO_TIME)
+    owner = number["coalesced_into"]
+    inside = np.flatnonzero(owner != NO_TIME)
+    out[owner[inside][out[inside] != out[owner[inside]]]] = NO_TIME
+    return out
+
+
+def _kinds(
+    text: dict[str, Codes], number: dict[str, NDArray[np.int64]], peer: NDArray[np.int64], payload: NDArray[np.int64]
+) -> tuple[list[Kind], NDArray[np.int64]]:
+    """Distinct kinds of call, and the kind of each call."""
+    n = len(payload)
     names = ("strategy", "purpose", "phase", "op", "group_id", "family", "dtype", "variant")
     table = np.stack([*(text[name][0] for name in names), number["group_size"], peer, payload], axis=1)
     if not n:

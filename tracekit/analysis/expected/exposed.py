@@ -55,6 +55,7 @@ def split_exposure(one: Recording, calls: Calls, judged: Judged, total: dict[Key
     spare = {(b["device"], b["step"]): b["compute_only_ns"] or 0 for b in one.breakdown}
     by_step: dict[tuple[int, int], list[Row]] = defaultdict(list)
     for row in one.exposure:
+        row |= dict.fromkeys(("avoidable_ns", "structural_ns", "unknown_ns"))
         row["overlap"] = "; ".join(why.get((row["strategy"], row["purpose"], row["phase"]), [])) or None
         if row["attributed_ns"] is not None:
             by_step[row["device"], row["step"]].append(row)

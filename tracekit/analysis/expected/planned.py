@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from tracekit.errors import UsageError
 from tracekit.theory import Job, NoNumber, OutsideDomain, plan
-from tracekit.theory.config import layout_of, model_of, training_of
+from tracekit.theory.catalogue import model_names
+from tracekit.theory.config import job_of, layout_of, model_of, training_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -50,7 +51,7 @@ def planned(sums: Mapping[Key, Sums], tables: Mapping[str, Any], layout: Row | N
         out.missing.append(ASK)
         return out
     try:
-        model = model_of(tables.get("model", {}))
+        model = model_of(_model(tables.get("model", {})))
         spec = _layout(layout)
         given = dict(tables.get("training", {}))
         read = {k: v for k, v in _read(sums, spec).items() if k not in given}
@@ -67,6 +68,20 @@ def planned(sums: Mapping[Key, Sums], tables: Mapping[str, Any], layout: Row | N
     out.inputs += [{"field": f"training.{k}", "value": v, "source": "trace"} for k, v in read.items()]
     out.missing += [f"{name}: {reason}" for name, reason in out.plan.reasons.items()]
     return out
+
+
+def check_tables(tables: Mapping[str, Any]) -> None:
+    """Raise UsageError for a mistake in [model], [training] or [hardware]."""
+    given = {n: tables[n] for n in ("model", "training", "hardware") if n in tables}
+    if isinstance(given.get("model"), dict):
+        given["model"] = _model(given["model"])
+    job_of(given)
+
+
+def _model(table: Mapping[str, Any]) -> dict[str, Any]:
+    """[model] without a name that says nothing: one that is not in the catalogue, alone."""
+    name = str(table.get("name", "")).lower().replace("_", "-")
+    return {} if set(table) == {"name"} and name not in model_names() else dict(table)
 
 
 def _layout(layout: Row | None) -> LayoutSpec:
@@ -138,9 +153,14 @@ def _rows(key: Key, size: int | None, rows: Iterable[ExpectedCollective]) -> lis
     op = {"send": {"send", "send_recv"}}.get(key.op, {key.op})
     return [
         r for r in rows
-        if (r.strategy, r.purpose) == (key.strategy, key.purpose) and r.op in op and r.group_size == size
+        if _label(r) in key.strategy.split("|") and r.purpose == key.purpose and r.op in op and r.group_size == size
         and (key.phase is None or r.phase == key.phase)
     ]  # fmt: skip
+
+
+def _label(r: ExpectedCollective) -> str:
+    """Strategy as labels say it: of a hybrid-sharded job only the all-reduce over replicas is hsdp."""
+    return "zero3" if r.strategy == "hsdp" and r.op != "all_reduce" else r.strategy
 
 
 def _mean(columns: Iterable[Sequence[int] | None], at: Sequence[int]) -> float | None:
