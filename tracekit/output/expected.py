@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 SHOWN = 10
+MOSTLY = 0.5
 DEFINITION = (
     "expected = docs/theory.md: bytes over links, NCCL's latencies; ratio = measured / expected (median call); limit = "
     "bus bandwidth of the links, to hide = the one at which all compute of a step would just hide it; * times that may "
@@ -51,19 +52,39 @@ def hiding(run: RunTables) -> Grid:
         "exposed time (ms of a rank and step)",
         ("strategy", "purpose", "exposed", "waiting", "avoidable", "structural", "unknown", "why"),
     )
-    complete = {(s["rank"], s["device"], s["step"]) for s in run.tables["steps"] if s["complete"]}
-    complete = complete or {(s["rank"], s["device"], s["step"]) for s in run.tables["steps"]}
-    sums: dict[tuple[Any, ...], Row] = {}
-    for r in run.tables["exposure"]:
-        if (r["rank"], r["device"], r["step"]) in complete and r.get("avoidable_ns") is not None:
-            into = sums.setdefault((r["strategy"], r["purpose"], r["phase"], r["overlap"]), dict.fromkeys(_PARTS, 0))
-            for name in _PARTS:
-                into[name] += r[name] or 0
-    for key, row in sorted(sums.items(), key=lambda kv: -kv[1]["attributed_ns"])[:SHOWN]:
+    for key, row in _parts(run)[:SHOWN]:
         if row["attributed_ns"]:
-            cells = (ms(row[name] / len(complete)) for name in _PARTS)
+            cells = (ms(row[name]) for name in _PARTS)
             out.rows.append((key[0], " ".join(x for x in key[1:3] if x) or "–", *cells, key[3] or "–"))
     return out
+
+
+def _parts(run: RunTables) -> list[tuple[tuple[Any, ...], dict[str, float]]]:
+    """((strategy, purpose, phase, overlap), parts of exposed time), mean of a rank and complete step, longest first."""
+    complete = {(s["rank"], s["device"], s["step"]) for s in run.tables["steps"] if s["complete"]}
+    complete = complete or {(s["rank"], s["device"], s["step"]) for s in run.tables["steps"]}
+    sums: dict[tuple[Any, ...], dict[str, float]] = {}
+    for r in run.tables["exposure"]:
+        if (r["rank"], r["device"], r["step"]) in complete and r.get("avoidable_ns") is not None:
+            into = sums.setdefault((r["strategy"], r["purpose"], r["phase"], r["overlap"]), dict.fromkeys(_PARTS, 0.0))
+            for name in _PARTS:
+                into[name] += (r[name] or 0) / len(complete)
+    return sorted(sums.items(), key=lambda kv: -kv[1]["attributed_ns"])
+
+
+def sentence(run: RunTables) -> str:
+    """What of the exposed time could be saved, in one sentence; empty where nothing was exposed."""
+    found = _parts(run)
+    if not sum(p["attributed_ns"] for _, p in found):
+        return ""
+    words = []
+    for name, text in zip(_PARTS[1:], ("waiting", "at most avoidable", "structural", "unknown"), strict=True):
+        amount = sum(p[name] for _, p in found)
+        if amount:
+            key, top = max(found, key=lambda kv: kv[1][name])
+            mostly = f" (mostly {' '.join(x for x in key[:3] if x)})" if top[name] > MOSTLY * amount else ""
+            words.append(f"{ms(amount)} ms {text}{mostly}")
+    return f"Of it {', '.join(words)}."
 
 
 _PARTS = ("attributed_ns", "attributed_wait_ns", "avoidable_ns", "structural_ns", "unknown_ns")

@@ -134,7 +134,7 @@ def _verdict(run: RunTables, windows: Sequence[Row]) -> str:
         whole = sum(r["attributed_ns"] or 0 for r in top.values())
         amount = percent(row["attributed_ns"], whole)
         text += f" {amount} of it has no label." if name == "unknown" else f" Most of it is {name} ({amount})."
-    return text
+    return f"{text} {expected.sentence(run)}".rstrip()
 
 
 def _by_strategy(run: RunTables) -> dict[str, Row]:

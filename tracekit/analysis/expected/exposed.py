@@ -63,10 +63,10 @@ def split_exposure(one: Recording, calls: Calls, judged: Judged, total: dict[Key
         found = [weights.get((*at, row["strategy"], row["purpose"], row["phase"]), {}) for row in rows]
         parts = [_divide(row, w) for row, w in zip(rows, found, strict=True)]
         _cap(parts, spare.get(at, 0))
-        for row, p, w in zip(rows, parts, found, strict=True):
+        for row, p, mine in zip(rows, parts, found, strict=True):
             row |= dict(zip(("avoidable_ns", "structural_ns", "unknown_ns"), p, strict=True))
             if at[1] in one.counted_steps:
-                _spread(total, w, p, row["attributed_wait_ns"] or 0)
+                _spread(total, mine, p, row["attributed_wait_ns"] or 0)
 
 
 def _exposed_transfer(path: str, calls: Calls) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -124,7 +124,9 @@ _TRY = {
 
 def exposure_findings(recordings: Sequence[Recording]) -> list[Row]:
     """Exposed time by strategy, purpose and phase: what could be hidden, and what the algorithm leaves exposed."""
-    rows, ranks, windows = [], {}, []
+    rows: list[Row] = []
+    windows: list[int] = []
+    ranks: dict[tuple[Any, ...], dict[int | None, int]] = {}
     for one in recordings:
         steps = one.counted_steps
         mine = [r for r in one.exposure if r["step"] in steps and r.get("avoidable_ns") is not None]

@@ -24,7 +24,7 @@ def utilisation(found: Planned, recordings: Sequence[Recording]) -> Row:
     steps = [s for one in recordings for s in one.steps if s["step"] in one.counted_steps]
     marked = [s["dur_ns"] for s in steps if s["found_by"] != "whole-window"]
     step = sum(marked) / len(marked) if marked else None
-    reasons = {n: p.reasons[n] for n in ("model_flops", "ideal_ns", "hfu_over_mfu") if n in p.reasons}
+    reasons: dict[str, str] = {n: p.reasons[n] for n in ("model_flops", "ideal_ns", "hfu_over_mfu") if n in p.reasons}
     if step is None:
         reasons["step_ns"] = "no step markers"
     mfu = p.ideal_ns / step if p.ideal_ns is not None and step else None
