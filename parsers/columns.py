@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tracekit.model import CommArgs, DeviceClass, HostCat
-from tracekit.parsers.comm import COMM_NAME, CommReader
+from tracekit.model import DeviceClass, HostCat
+from tracekit.parsers.comm import COMM_NAME, Records
 from tracekit.parsers.convert import BAD, MAX_DUR_NS, Interner, as_int, ints, streams, times
 from tracekit.parsers.decode import Args, Batch, Event, LeanArgs, LeanDeviceArgs, TextEvent
 from tracekit.parsers.fixed import FixedRows, Heads
@@ -81,8 +81,7 @@ class Columns:
         self.host: dict[str, Column] = {f: [] for f in HOST_FIELDS}
         self.device: dict[str, Column] = {f: [] for f in DEVICE_FIELDS}
         self.annotations: dict[str, Column] = {f: [] for f in NOTE_FIELDS}
-        self.comm: list[CommArgs] = []
-        self._records = CommReader()
+        self.comm = Records()
         self.thread_names: dict[tuple[str, str], set[str]] = {}
         self.labels: dict[str, set[str]] = {}
         self.window_end: int | None = None
@@ -183,7 +182,7 @@ class Columns:
             names = out["name"][-1].tolist()
             for row, name in enumerate(names):
                 if self._is_comm(name, events[row]):
-                    comm[row] = self._comm_row(args[row])
+                    comm[row] = self.comm.add(args[row])
         out["comm"].append(comm)
 
     def _device(self, cls: DeviceClass, events: list[Any]) -> None:
@@ -206,7 +205,7 @@ class Columns:
             else np.zeros(n, np.int8)
         )
         out["comm"].append(
-            np.array([-1 if a.collective is None else self._comm_row(a) for a in args], np.int32)
+            np.array([-1 if a.collective is None else self.comm.add(a, later=True) for a in args], np.int32)
             if full
             else np.full(n, -1, np.int32)
         )
@@ -264,10 +263,6 @@ class Columns:
         if isinstance(args[0], LeanArgs | LeanDeviceArgs) or not (ext == -1).any():
             return ext
         return np.where(ext == -1, ints([getattr(a, "old_ext", -1) for a in args]), ext)
-
-    def _comm_row(self, a: Args) -> int:
-        self.comm.append(self._records.read(a))
-        return len(self.comm) - 1
 
     def _place(self, out: dict[str, Column], events: list[Any], args: list[Any]) -> None:
         pairs = [(a.device, e.pid) for a, e in zip(args, events, strict=True)]

@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import pyarrow as pa
     from numpy.typing import NDArray
 
@@ -237,7 +239,7 @@ class RankTrace:
     host: HostRows
     device: DeviceRows
     annotations: DeviceAnnotations
-    comm: list[CommArgs]
+    comm: Sequence[CommArgs]
     event_counts: dict[str, int]
     health: list[HealthEntry]
     window_ns: tuple[int, int]

@@ -17,11 +17,12 @@ MAY_IMPORT = {
     "rules": set(),
     "label": {"model", "errors", "parsers", "rules"},
     "theory": {"errors"},
+    "simulate": {"errors", "theory"},
     "analysis": {"model", "errors", "theory"},
     "ingest": {"model", "errors", "parsers", "label", "analysis"},
     "output": {"model", "errors", "version", "ingest", "analysis", "theory"},
     "api": {"model", "errors", "version", "ingest", "output"},
-    "commands": {"model", "errors", "version", "parsers", "label", "theory", "ingest", "output", "api"},
+    "commands": {"model", "errors", "version", "parsers", "label", "theory", "simulate", "ingest", "output", "api"},
     "": {"version", "api", "errors"},
 }
 """Package → what it may import at run time (docs/architecture.md). `label` uses one parser module:

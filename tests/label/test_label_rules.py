@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import pytest
 from label_builder import TraceBuilder
 
 from tracekit.errors import RuleError
-from tracekit.label import label_rank, load_rules
+from tracekit.label import label_rank, load_rules, schema
 from tracekit.label.steps import find_steps
 from tracekit.model import Kind
 
@@ -136,3 +137,12 @@ def test_look_alikes_are_listed():
     b = TraceBuilder().note(0, 10, "my step 1!").note(20, 10, "my step 2!").note(40, 5, "forward")
     out = label_rank(b.build(), load_rules())
     assert [h.example for h in out.health if "look like steps" in h.reason] == ["my step #! (2)"]
+
+
+def test_every_shipped_pattern_compiles(monkeypatch):
+    """Shipped patterns are compiled when they are first used, so that a mistake would show late."""
+    schema._lazy.clear()
+    load_rules()
+    assert len(schema._lazy) > 300
+    for pattern in schema._lazy.values():
+        assert re.compile(pattern.pattern) is pattern.compiled

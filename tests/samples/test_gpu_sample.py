@@ -110,15 +110,8 @@ def test_groups_are_the_truth(result: Any, truth: dict[str, Any]) -> None:
     found: dict[str, set[tuple[int, ...]]] = {}
     for (desc, _), ranks in members.items():
         found.setdefault(desc, set()).add(tuple(rank for _, rank in sorted(set(ranks))))
-    names = {
-        "tp": "TENSOR_MODEL_PARALLEL_GROUP",
-        "dp": "DATA_PARALLEL_GROUP_WITH_CP",
-        "pp": "PIPELINE_MODEL_PARALLEL_GROUP",
-        "embedding": "EMBEDDING_GROUP",
-        "model": "MODEL_PARALLEL_GROUP",
-    }
-    for axis, groups in truth["groups"].items():
-        assert found[names[axis]] == {tuple(g) for g in groups}, axis
+    for desc, groups in truth["groups"].items():
+        assert found[desc] == {tuple(g) for g in groups}, desc
 
 
 def test_same_call_has_the_same_identity_on_all_ranks(result: Any) -> None:

@@ -20,6 +20,7 @@ COMMANDS = {
     "layout": "The mesh of the job: degrees, order, groups, and what is missing.",
     "rules": "List and show the matching rules.",
     "schema": "The published tables, column by column.",
+    "simulate": "A theoretical job as traces: one Kineto file a rank, and what is true of it.",
     "theory": "What a layout should cost: collectives, bubble, FLOPs; no trace needed.",
 }
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any
@@ -15,7 +14,7 @@ from tracekit.errors import UsageError
 if TYPE_CHECKING:
     from tracekit.label import Rules
 
-KINDS = ("kernel", "step", "rule", "fact")
+KINDS = ("kernel", "step", "rule", "fact", "framework", "order", "creation")
 
 
 @click.group("rules", no_args_is_help=True)
@@ -30,7 +29,8 @@ def list_rules(rule_files: tuple[str, ...], kind: str | None) -> None:
     """One line a rule: kind, id, what it concludes, where it stands."""
     for name, rule in _all(_load(rule_files)):
         if kind in (None, name):
-            click.echo(f"{name:7} {rule.id:44} {_conclusion(name, rule):44} {rule.source}")
+            source = getattr(rule, "source", "layouts.toml")
+        click.echo(f"{name:9} {rule.id:44} {_conclusion(name, rule):44} {source}")
 
 
 @command.command("show")
@@ -58,9 +58,7 @@ def check(files: tuple[str, ...]) -> None:
 
 def _load(files: tuple[str, ...]) -> Rules:
     from tracekit.label import load_rules
-    from tracekit.label.layout import load_tables
 
-    load_tables(files)  # tables of layouts stand in the same files: their mistakes count, too
     return load_rules(files)
 
 
@@ -70,6 +68,9 @@ def _all(rules: Rules) -> list[tuple[str, Any]]:
         *(("step", r) for r in rules.steps),
         *(("rule", r) for r in rules.labels),
         *(("fact", r) for r in rules.facts),
+        *(("framework", r) for r in rules.frameworks),
+        *(("order", r) for r in rules.layouts.orders),
+        *(("creation", r) for r in rules.layouts.creations),
     ]
 
 
@@ -78,14 +79,21 @@ def _conclusion(kind: str, rule: Any) -> str:
         return f"{_plain(rule.kind)} {rule.family or ''}".strip()
     if kind == "step":
         return _plain(rule.pattern)
+    if kind == "framework":
+        return str(rule.title)
+    if kind == "order":
+        return "-".join(rule.axes)
+    if kind == "creation":
+        return f"{rule.framework}: {len(rule.items)} kinds of groups"
     if kind == "rule":
         return f"{rule.tier} {rule.confidence:.2f} " + " ".join(f"{k}={v}" for k, v in rule.then.items())
     return ""
 
 
 def _plain(value: Any) -> str:
-    if isinstance(value, re.Pattern):
-        return str(value.pattern)
+    pattern = getattr(value, "pattern", None)
+    if isinstance(pattern, str):
+        return pattern
     if isinstance(value, Enum):
         return value.name.lower()
     return str(value)

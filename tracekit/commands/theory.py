@@ -39,7 +39,8 @@ _HARDWARE: tuple[tuple[str, dict[str, Any]], ...] = (
 )
 
 
-def _options(function: Callable[..., Any]) -> Callable[..., Any]:
+def job_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Options for what [training] and [hardware] of a run file hold."""
     for name, more in reversed((*_TRAINING, *_HARDWARE)):
         function = click.option(name, **more)(function)
     return function
@@ -49,7 +50,7 @@ def _options(function: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--model", metavar="NAME", help="Public model, e.g. llama3-70b; --list shows them.")
 @click.option("--layout", metavar="AXES", help="Degrees, e.g. tp=8,pp=4,dp=2; also cp, ep, etp, shard, order.")
 @click.option("--hardware", metavar="NAME", help="GPU or system, e.g. h100, dgx-h100, or the name a trace gives.")
-@_options
+@job_options
 @click.option("--run", "run_file", metavar="FILE", help="TOML with tables model, layout, training, hardware.")
 @click.option("--list", "listing", is_flag=True, help="List the models and hardware of the catalogue.")
 @options.as_json
@@ -69,7 +70,7 @@ def command(
         found = {"models": list(model_names()), "hardware": list(hardware_names())}
         click.echo(json.dumps(found, indent=1) if as_json else output.catalogue(found))
         return
-    tables = _tables(run_file, model, layout, hardware, given)
+    tables = tables_of(run_file, model, layout, hardware, given)
     if not tables:
         raise UsageError("say what to compute: --model and --layout, or --run FILE (see tracekit theory --help)")
     job = job_of(tables, defaults=True)
@@ -80,7 +81,7 @@ def command(
         click.echo("\n".join(output.lines(result, inputs)))
 
 
-def _tables(
+def tables_of(
     run_file: str | None, model: str | None, layout: str | None, hardware: str | None, given: dict[str, Any]
 ) -> dict[str, Any]:
     """Tables of the run file with the options over them."""

@@ -135,23 +135,31 @@ def _first(rows: NDArray[np.int64], member: NDArray[np.int64], mask: NDArray[np.
     return out
 
 
+def _collectives(trace: RankTrace, numbers: NDArray[np.int32]) -> dict[int, str | None]:
+    """Operation that each of these records names; records that only kernels carry are not looked at."""
+    return {i: trace.comm[i].collective for i in np.unique(numbers[numbers >= 0]).tolist()}
+
+
+def _among(numbers: NDArray[np.int32], wanted: list[int]) -> NDArray[np.bool_]:
+    out: NDArray[np.bool_] = np.isin(numbers, np.array(wanted, np.int32))
+    return out
+
+
 def _has_args(trace: RankTrace, record: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Does the record of each call (-1 = none) name its operation?"""
-    comm = np.where(record >= 0, trace.host.comm[record], -1)
-    named: NDArray[np.bool_] = np.array([c.collective is not None for c in trace.comm] + [False], np.bool_)
-    out: NDArray[np.bool_] = named[comm]
-    return out
+    comm = np.where(record >= 0, trace.host.comm[record], -1).astype(np.int32)
+    return _among(comm, [i for i, name in _collectives(trace, comm).items() if name is not None])
 
 
 def _no_traffic(
     trace: RankTrace, rows: NDArray[np.int64], role: NDArray[np.int8], words: Vocabulary
 ) -> NDArray[np.bool_]:
     """Records of waiting, of initialisation, and of the end of a coalesced group."""
-    spelled = {c.collective for c in trace.comm if c.collective is not None}
+    comm = np.where(role[rows] == IS_RECORD, trace.host.comm[rows], np.int32(-1))
+    named = _collectives(trace, comm)
+    spelled = {name for name in named.values() if name is not None}
     idle_words = {w for w in spelled if not words.op(w)[1] or words.op(w)[0] == "coalesced"}
-    idle = np.array([c.collective in idle_words for c in trace.comm] + [False], np.bool_)
-    out: NDArray[np.bool_] = (role[rows] == IS_RECORD) & idle[trace.host.comm[rows]]
-    return out
+    return _among(comm, [i for i, name in named.items() if name in idle_words])
 
 
 class CallBuilder:
@@ -170,20 +178,19 @@ class CallBuilder:
 
     def build(self, host: HostCalls) -> list[Call]:
         """One call for each root, in the order of the roots."""
-        r = host.roots
-        columns = zip(
-            r.row.tolist(), r.track.tolist(), r.ts.tolist(), r.end.tolist(), host.record.tolist(),
-            host.note.tolist(), strict=True,
-        )  # fmt: skip
-        return [self._one(*values) for values in columns]
+        r, h = host.roots, self.trace.host
+        recorded = np.where(host.record >= 0, h.comm[host.record], -1)
+        noted = np.where(host.note >= 0, h.name[host.note], -1)
+        columns = (h.name[r.row], h.comm[r.row], r.track, r.ts, r.end, recorded, noted)
+        return [self._one(*values) for values in zip(*(c.tolist() for c in columns), strict=True)]
 
-    def _one(self, row: int, track: int, ts: int, end: int, record: int, note: int) -> Call:
+    def _one(self, name: int, own: int, track: int, ts: int, end: int, recorded: int, noted: int) -> Call:
+        """name, own: name and record of the outermost row; recorded: record inside; noted: name of the annotation."""
         trace = self.trace
-        h = trace.host
-        args = trace.comm[h.comm[record]] if record >= 0 and h.comm[record] >= 0 else None
-        outer = trace.names[h.name[row]]
+        args = trace.comm[recorded] if recorded >= 0 else None
+        outer = trace.names[name]
         c10d = self.words.c10d.get(outer)
-        note_text = trace.names[h.name[note]] if note >= 0 else None
+        note_text = trace.names[noted] if noted >= 0 else None
         raw = (args.collective if args else None) or (outer if c10d else None) or note_text or outer
         call = Call(op=c10d.op if c10d and raw is outer else self.op(raw), op_raw=raw, call_ts=ts, call_end=end)
         call.track = track
@@ -194,7 +201,7 @@ class CallBuilder:
             self.take_args(call, args)
             if call.seq is None:
                 call.seq = old_seq(args)
-        outer_args = trace.comm[h.comm[row]] if c10d and h.comm[row] >= 0 else None
+        outer_args = trace.comm[own] if c10d and own >= 0 else None
         if c10d and outer_args is not None:
             self._from_operator(call, c10d, outer_args)
         elif call.in_nelems is None and args is not None and args.dims:

@@ -216,7 +216,7 @@ def _entry(rules: Rules, table: str, raw: dict[str, Any], place: Place) -> None:
         _word(rules, table, entry)
 
 
-def _read(rules: Rules, text: str, name: str) -> None:
+def _read(rules: Rules, text: str, name: str, *, shipped: bool = False) -> None:
     try:
         data = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as e:
@@ -231,7 +231,7 @@ def _read(rules: Rules, text: str, name: str) -> None:
             raise RuleError(f"{name}: {table} must be written [[{table}]], once for each entry")
         for number, raw in enumerate(entries, 1):
             known = raw.get("id") or raw.get("name") if isinstance(raw, dict) else None
-            _entry(rules, table, raw, Place(name, table, str(known or f"#{number}")))
+            _entry(rules, table, raw, Place(name, table, str(known or f"#{number}"), shipped))
     rules.files.append(name)
 
 
@@ -276,7 +276,7 @@ def load_rules(extra_files: Iterable[str | Path] = (), step_pattern: str | None 
     """
     base, extra = Rules(), Rules()
     for name, text in _built_in().items():
-        _read(base, text, name)
+        _read(base, text, name, shipped=True)
     paths = tuple(map(Path, extra_files))
     for path in paths:
         _read(extra, _user_text(path), str(path))

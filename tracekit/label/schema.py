@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from tracekit.errors import RuleError
 
@@ -34,13 +34,49 @@ _EXPECTED = {
 }
 
 
+class LazyPattern:
+    """A regular expression that is compiled when it is first used: most of hundreds never meet their text.
+
+    Quacks like `re.Pattern` as far as rules go; one object for each text.
+    """
+
+    __slots__ = ("_compiled", "pattern")
+
+    def __init__(self, pattern: str) -> None:
+        self.pattern = pattern
+        self._compiled: re.Pattern[str] | None = None
+
+    @property
+    def compiled(self) -> re.Pattern[str]:
+        """The compiled pattern."""
+        if self._compiled is None:
+            self._compiled = re.compile(self.pattern)
+        return self._compiled
+
+    def search(self, text: str) -> re.Match[str] | None:
+        """As `re.Pattern.search`."""
+        return self.compiled.search(text)
+
+    def match(self, text: str) -> re.Match[str] | None:
+        """As `re.Pattern.match`."""
+        return self.compiled.match(text)
+
+    def fullmatch(self, text: str) -> re.Match[str] | None:
+        """As `re.Pattern.fullmatch`."""
+        return self.compiled.fullmatch(text)
+
+
+_lazy: dict[str, LazyPattern] = {}
+
+
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where in a rule file something stands, for error messages."""
+    """Where in a rule file something stands, for error messages. shipped: a file of this package, tested with it."""
 
     file: str
     table: str
     rule: str
+    shipped: bool = False
 
     def error(self, field: str, problem: str) -> RuleError:
         """The error to raise: names file, rule and field."""
@@ -98,7 +134,9 @@ def _convert(value: Any, kind: str, place: Place, name: str) -> Any:
 
 
 def compiled(pattern: str, place: Place, name: str) -> re.Pattern[str]:
-    """Compiled regular expression; raises RuleError when it is none."""
+    """Compiled regular expression; raises RuleError when it is none. A shipped one is compiled when it is needed."""
+    if place.shipped:
+        return cast("re.Pattern[str]", _lazy.setdefault(pattern, LazyPattern(pattern)))
     try:
         return re.compile(pattern)
     except re.error as e:

@@ -33,8 +33,8 @@ def layout_of(**sizes: int) -> Layout:
 
 def test_text_of_the_sample() -> None:
     text = run(GPU, "--workers", 1)
-    assert "layout   tp=2 dp+cp=2 pp=2 · 8 ranks · traces of 0-7" in text
-    assert "pp 1 · dp+cp 0  4-5" in text
+    assert "layout   tp=2 dp=2 pp=2 · 8 ranks · traces of 0-7" in text
+    assert "pp 1 · dp 0  4-5" in text
     assert "TENSOR_MODEL_PARALLEL_GROUP" in text
 
 

@@ -48,9 +48,9 @@ def instant(name: str, pid: str, tid: str, ts: int) -> str:
     )
 
 
-def write_gzip(path: Path, text: str) -> None:
+def write_gzip(path: Path, text: str, level: int = 6) -> None:
     """Compress without a time stamp or a name, so that the same text gives the same bytes."""
-    with path.open("wb") as raw, gzip.GzipFile("", "wb", 9, raw, mtime=0) as out:
+    with path.open("wb") as raw, gzip.GzipFile("", "wb", level, raw, mtime=0) as out:
         out.write(text.encode())
 
 
