@@ -10,7 +10,8 @@ from click.testing import CliRunner
 
 import tracekit as tk
 from tracekit.commands import cli
-from tracekit.errors import RuleError, UnusableInput
+from tracekit.errors import RuleError, TracekitError, UnusableInput, UsageError
+from tracekit.label import load_rules
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -98,6 +99,56 @@ def test_rule_files_that_are_none(tmp_path: Path, text: str) -> None:
     (tmp_path / "t.json").write_text(json.dumps({**HEAD, "traceEvents": REAL}))
     with pytest.raises(RuleError, match=r"r\.toml"):
         tk.analyze(tmp_path / "t.json", rules=[tmp_path / "r.toml"])
+
+
+ENTRY = '[[rule]]\nid = "x"\ntier = "A"\nconfidence = 0.9\nthen = {strategy = "tp"}\nwhen = '
+
+
+@pytest.mark.parametrize("pattern", ["(a+)+!", "((a*))*", "x(?:a+b?)+$", "(a*b*)*", "b|(a+){2,}", "a{99999999999999999999}",
+                                     "(" * 3000 + "a" + ")" * 3000])  # fmt: skip
+def test_patterns_that_never_end_or_break_the_compiler(tmp_path: Path, pattern: str) -> None:
+    (tmp_path / "r.toml").write_text(f"{ENTRY}{{scope = '{pattern}'}}")
+    with pytest.raises(RuleError, match=r"r\.toml: \[\[rule\]\] 'x', field 'when.scope'"):
+        load_rules([tmp_path / "r.toml"])
+
+
+@pytest.mark.parametrize("pattern", ["(a+b)+", "(?:ab?)*", r"(\d+,)*\d+", "(a{2,3})+", "(?:x|y+z)*", "a+b+"])
+def test_repetitions_with_an_end_are_patterns(tmp_path: Path, pattern: str) -> None:
+    (tmp_path / "r.toml").write_text(f"{ENTRY}{{scope = '{pattern}'}}")
+    assert load_rules([tmp_path / "r.toml"]).labels[0].when.scope is not None
+
+
+@pytest.mark.parametrize("pattern", ["(?i)MINE", r"(?P<a>m)ine", r"(.)in\1"])
+def test_frame_patterns_mean_together_what_they_mean_alone(tmp_path: Path, pattern: str) -> None:
+    text = f"{ENTRY}{{frame = '{pattern}'}}\n" + f"{ENTRY}{{frame = '{pattern}'}}\n".replace('"x"', '"y"')
+    (tmp_path / "r.toml").write_text(text)
+    frames = load_rules([tmp_path / "r.toml"]).frames
+    assert frames is not None
+    assert all(frames.search(name) for name in ("mine", "minm"))
+
+
+def test_a_number_without_end_is_no_toml(tmp_path: Path) -> None:
+    (tmp_path / "r.toml").write_text("a = " + "9" * 5000)
+    for command in (["rules", "check"], ["analyze", "-q", "x.json", "--map"], ["analyze", "-q", "x.json", "--run"]):
+        found = CliRunner().invoke(cli, [*command, str(tmp_path / "r.toml")]).exception
+        assert isinstance(found, TracekitError)
+        assert "not a TOML file" in str(found)
+
+
+def test_an_id_must_be_of_plain_digits(tmp_path: Path) -> None:
+    (tmp_path / "t.json").write_text(json.dumps({**HEAD, "traceEvents": REAL}))
+    for text in ("²", "²:1"):
+        found = CliRunner().invoke(cli, ["explain", str(tmp_path / "t.json"), "--collective", text]).exception
+        assert isinstance(found, UsageError)
+
+
+def test_a_map_entry_that_fits_no_group_is_a_finding(tmp_path: Path) -> None:
+    (tmp_path / "t.json").write_text(json.dumps({**HEAD, "traceEvents": REAL}))
+    (tmp_path / "m.toml").write_text("[[group]]\nname = 'typo'\naxes = 'tp'\n")
+    found = tk.analyze(tmp_path / "t.json", group_map=tmp_path / "m.toml", workers=1, detail=False).document["findings"]
+    assert [f["message"].partition(" fits")[0] for f in found if f["code"] == "map-unmatched"] == [
+        f"{tmp_path / 'm.toml'}: [[group]] #1"
+    ]
 
 
 def test_devices_and_folders_are_no_rule_files(tmp_path: Path) -> None:

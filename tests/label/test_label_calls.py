@@ -224,6 +224,16 @@ def test_members_of_a_group(args, want):
     assert groups.resolve(CommArgs(**args)).members == want
 
 
+def test_an_empty_description_is_read_from_the_metadata():
+    groups = Groups(TraceMeta("test", groups=(ProcessGroup("5", "mesh_ep", 2, (0, 1)),)))
+    assert groups.resolve(CommArgs(pg_name="5", pg_desc="", group_size=2)).desc == "mesh_ep"
+
+
+def test_ranks_beyond_reason_are_not_counted_out():
+    args = CommArgs(group_size=10**9, rank_start=10**20, rank_stride=10**20)
+    assert Groups(TraceMeta("test")).resolve(args).members is None
+
+
 def test_ordinals_count_within_a_group():
     b = TraceBuilder()
     for i, pg in enumerate("aabab"):

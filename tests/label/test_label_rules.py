@@ -146,3 +146,11 @@ def test_every_shipped_pattern_compiles(monkeypatch):
     assert len(schema._lazy) > 300
     for pattern in schema._lazy.values():
         assert re.compile(pattern.pattern) is pattern.compiled
+
+
+def test_the_shipped_frame_patterns_may_stand_side_by_side():
+    labels = load_rules().labels
+    for pattern in {p.pattern for r in labels for p in (r.when.frame, r.when.no_frame) if p is not None}:
+        found = re.compile(pattern)
+        assert (len(found.groupindex), found.flags) == (0, re.compile("").flags), pattern
+        assert re.search(r"\\[1-9]|\(\?\(", pattern) is None, pattern

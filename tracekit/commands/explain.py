@@ -57,14 +57,14 @@ def command(
 
 def _parse(which: str) -> tuple[int | None, int, str]:
     rank, _, number = which.rpartition(":")
-    if not number.isdigit() or (rank and not rank.isdigit()):
+    if not number.isdecimal() or (rank and not rank.isdecimal()):
         raise UsageError(f"--collective {which}: expected ID or RANK:ID, two whole numbers")
     return (int(rank) if rank else None), int(number), ""
 
 
 def _place(site: str) -> tuple[int | None, int, str]:
     rank, colon, text = site.partition(":")
-    named = bool(colon) and rank.isdigit()
+    named = bool(colon) and rank.isdecimal()
     wanted = text if named else site
     if not wanted:
         raise UsageError("--site: expected a text to look for, as TEXT or RANK:TEXT")

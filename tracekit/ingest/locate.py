@@ -43,7 +43,7 @@ def rank_of_run(
     if len(hits) != 1:
         present = compress([r["rank"] for r in rows if r["rank"] is not None]) or "none known"
         raise UsageError(
-            f"--collective: name the rank as RANK:ID; ranks here: {present} (a trace without rank: give its file alone)"
+            f"name the rank, as RANK:ID or RANK:TEXT; ranks here: {present} (a trace without rank: give its file alone)"
         )
     parts = labelled_parts(hits[0]["source"], replace(options, job=found.job))
     return next(p for p in parts if p.meta.part == hits[0]["part"])

@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from tracekit.model import CommArgs, ProcessGroup, TraceMeta
 
+MAX_RANKS = 1 << 20
+"""Ranks from here on are no ranks: a record that claims them is not followed."""
+
 
 @dataclass(frozen=True, slots=True)
 class Group:
@@ -68,7 +71,7 @@ class Groups:
         desc = args.pg_desc
         if declared is not None:
             size = size if size is not None else declared.size
-            desc = desc if desc is not None else declared.desc
+            desc = desc or declared.desc  # nccl2 writes an empty one
         members = declared.ranks if declared is not None else None
         if members is None or (size is not None and len(members) != size):
             members = _from_stride(args) or _from_text(args.ranks_text, size)
@@ -87,7 +90,7 @@ def _from_stride(args: CommArgs) -> tuple[int, ...] | None:
         return None
     if size == 1:
         return (start,)
-    if stride is None or stride <= 0:
+    if stride is None or stride <= 0 or start + stride * (size - 1) >= MAX_RANKS:
         return None
     return tuple(range(start, start + stride * size, stride))
 

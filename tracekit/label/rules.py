@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from importlib.resources import files
@@ -18,7 +17,7 @@ from tracekit.label.layout.tables import TABLES as LAYOUT_TABLES
 from tracekit.label.layout.tables import LayoutTables, load_tables
 from tracekit.label.matching import FIELDS, TIERS, Expectation, FactRule, LabelRule, SizeTest, When
 from tracekit.label.place import PLACES
-from tracekit.label.schema import Field, Place, check, compiled
+from tracekit.label.schema import Field, Place, check, compiled, read_rule_file, toml_of
 from tracekit.label.steps import UNRANKED, USER_RANK, StepRule
 from tracekit.label.vocabulary import C10dOp, DType, Vocabulary, squash
 from tracekit.model import Kind
@@ -35,7 +34,8 @@ PURPOSES = (
     "stage_transfer", "tied_grad", "weight_move", "metric", "control", "kv_transfer",
 )  # fmt: skip
 
-MAX_RULE_FILE = 4 << 20
+_PLAIN_FLAGS = re.compile("").flags
+_BACK = re.compile(r"\\[1-9]|\(\?\(")
 _SIZE = {
     "min_elements": Field("int"), "max_elements": Field("int"), "min_bytes": Field("int"),
     "max_bytes": Field("int"), "max_input": Field("int"),
@@ -119,7 +119,11 @@ class Rules:
         """Matches every Python frame that some rule asks for; None when none does."""
         whens = [r.when for r in self.labels] + [x.when for f in self.facts for x in (*f.present, *f.absent)]
         asked = [pattern for when in whens for pattern in (when.frame, when.no_frame)]
-        parts = {f"(?:{p.pattern})" for p in asked if p is not None}
+        wanted = [p for p in asked if p is not None]
+        own = [p for p in wanted if isinstance(p, re.Pattern)]  # the shipped ones are plain
+        if any(p.groupindex or p.flags != _PLAIN_FLAGS or _BACK.search(p.pattern) for p in own):
+            return re.compile("")  # such patterns mean something else inside a larger one: every frame is looked at
+        parts = {f"(?:{p.pattern})" for p in wanted}
         return re.compile("|".join(sorted(parts))) if parts else None
 
     @cached_property
@@ -217,11 +221,7 @@ def _entry(rules: Rules, table: str, raw: dict[str, Any], place: Place) -> None:
 
 
 def _read(rules: Rules, text: str, name: str, *, shipped: bool = False) -> None:
-    try:
-        data = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as e:
-        raise RuleError(f"{name}: not a TOML file: {e}") from e
-    for table, entries in data.items():
+    for table, entries in toml_of(text, name).items():
         if table in LAYOUT_TABLES:
             continue  # read by label.layout.tables
         if table not in _SCHEMA:
@@ -257,17 +257,6 @@ def _over(extra: list[Any], base: list[Any]) -> list[Any]:
     return extra + [r for r in base if r.id not in replaced]
 
 
-def _user_text(path: Path) -> str:
-    try:
-        if path.exists() and not path.is_file():
-            raise RuleError(f"{path}: no regular file; give a TOML rule file")
-        if path.exists() and path.stat().st_size > MAX_RULE_FILE:
-            raise RuleError(f"{path}: larger than {MAX_RULE_FILE >> 20} MiB; that is no rule file")
-        return path.read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as e:
-        raise RuleError(f"{path}: cannot be read as a rule file: {e}") from e
-
-
 def load_rules(extra_files: Iterable[str | Path] = (), step_pattern: str | None = None) -> Rules:
     """Built-in rules plus `extra_files` (TOML, same tables) plus a step marker pattern.
 
@@ -279,7 +268,7 @@ def load_rules(extra_files: Iterable[str | Path] = (), step_pattern: str | None 
         _read(base, text, name, shipped=True)
     paths = tuple(map(Path, extra_files))
     for path in paths:
-        _read(extra, _user_text(path), str(path))
+        _read(extra, read_rule_file(path), str(path))
     extra.steps = [replace(r, rank=USER_RANK) if r.rank == UNRANKED else r for r in extra.steps]
     for name in ("kernels", "steps", "labels", "facts", "frameworks"):
         _unique(getattr(extra, name), name.rstrip("s"))

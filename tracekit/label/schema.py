@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from dataclasses import dataclass
+from re import _parser  # type: ignore[attr-defined]  # the only way to see a pattern's parts
 from typing import TYPE_CHECKING, Any, cast
 
 from tracekit.errors import RuleError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+MAX_RULE_FILE = 4 << 20
+_REPEATS = (_parser.MAX_REPEAT, _parser.MIN_REPEAT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +144,67 @@ def compiled(pattern: str, place: Place, name: str) -> re.Pattern[str]:
     if place.shipped:
         return cast("re.Pattern[str]", _lazy.setdefault(pattern, LazyPattern(pattern)))
     try:
-        return re.compile(pattern)
-    except re.error as e:
-        raise place.error(name, f"is not a regular expression ({e}): {pattern!r}") from e
+        found = re.compile(pattern)
+        endless = _endless(_parser.parse(pattern))
+    except (re.error, OverflowError, RecursionError) as e:
+        raise place.error(name, f"is not a regular expression ({e}): {shortened(pattern)}") from e
+    if endless:
+        problem = "repeats what is a repetition itself, which can take for ever; write it without one of the two"
+        raise place.error(name, f"{problem}: {shortened(pattern)}")
+    return found
+
+
+def shortened(text: str, length: int = 200) -> str:
+    """The text as it is written in Python, not longer than a message bears."""
+    return repr(text) if len(text) <= length else f"{text[:length]!r}…"
+
+
+def _endless(parts: Any) -> bool:
+    """True where an unlimited repetition holds nothing but another one, as (a+)+ does: exponential in Python's `re`."""
+    return any(
+        (op in _REPEATS and value[1] is _parser.MAXREPEAT and _repetition(value[2]))
+        or any(map(_endless, _inner(value)))
+        for op, value in parts
+    )
+
+
+def _repetition(parts: Any) -> bool:
+    """True for one unlimited repetition, however bracketed; what may be empty beside it does not matter."""
+    solid = [(op, value) for op, value in parts if not (op in _REPEATS and value[0] == 0)]
+    if not solid:
+        return any(value[1] is _parser.MAXREPEAT for _, value in parts)
+    if len(solid) != 1:
+        return False
+    op, value = solid[0]
+    if op in _REPEATS:
+        return value[1] is _parser.MAXREPEAT or _repetition(value[2])
+    return op is _parser.SUBPATTERN and _repetition(value[-1])
+
+
+def _inner(value: Any) -> Iterator[Any]:
+    """The patterns inside one part of a parsed pattern."""
+    if isinstance(value, _parser.SubPattern):
+        yield value
+    elif isinstance(value, tuple | list):
+        for item in value:
+            yield from _inner(item)
+
+
+def read_rule_file(path: Path) -> str:
+    """Text of a rule file of the user. Raises RuleError: not there, no regular file, too large, not UTF-8."""
+    try:
+        if path.exists() and not path.is_file():
+            raise RuleError(f"{path}: no regular file; give a TOML rule file")
+        if path.exists() and path.stat().st_size > MAX_RULE_FILE:
+            raise RuleError(f"{path}: larger than {MAX_RULE_FILE >> 20} MiB; that is no rule file")
+        return path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as e:
+        raise RuleError(f"{path}: cannot be read as a rule file: {e}") from e
+
+
+def toml_of(text: str, name: str) -> dict[str, Any]:
+    """The tables of a rule file. Raises RuleError."""
+    try:
+        return tomllib.loads(text)
+    except (ValueError, RecursionError) as e:  # ValueError: also a number with thousands of digits
+        raise RuleError(f"{name}: not a TOML file: {e}") from e

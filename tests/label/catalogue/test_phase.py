@@ -68,6 +68,11 @@ def test_before_the_backward_of_the_step_is_the_forward() -> None:
     assert (norm.purpose, norm.phase) == ("metric", None)
 
 
+@pytest.mark.parametrize("scope", ["sync_gradients_across_dp", "all_gather_params", "clip_grad_norm"])
+def test_duties_after_the_backward_are_not_forward(scope: str) -> None:
+    assert one(AR, scopes=("train_batch_iter", scope)).phase is None
+
+
 def test_without_any_scope_there_is_no_phase() -> None:
     assert one(AR).phase is None
     assert one("send", scopes=("Forward 1",), dst_rank=1).phase in (None, "forward")

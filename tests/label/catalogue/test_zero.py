@@ -48,6 +48,7 @@ ROWS = [
         frames=("megatron/core/distributed/fsdp/src/megatron_fsdp/param_and_grad_buffer.py(2900): async_bucket_gather",)),
     row("Megatron-FSDP: outer replicas", "hsdp", "allreduce", G, "B", variant="megatron-fsdp",
         frames=("megatron/core/distributed/fsdp/src/megatron_fsdp/param_and_grad_buffer.py(2500): reduce",)),
+    row("Megatron: gradients of weights sharded over gtp", "zero3", RS, G, pg_desc="EXPERT_GTP_WEIGHT_REMAT_GROUP"),
     row("Megatron: weights sharded over gtp", "zero3", AG, P, pg_desc="GTP_WEIGHT_REMAT_GROUP", variant="gtp"),
     row("DeepSpeed 1/2: sums of slices", "zero1|zero2", "allreduce", G, "B", variant="deepspeed",
         frames=(ZERO12.format("average_tensor"), ZERO12.format("allreduce_bucket"))),
@@ -129,6 +130,11 @@ def test_shard_groups_without_scopes(desc: str) -> None:
     m = Micro().call(AG, pg_desc=desc).call(RS, pg_desc=desc)
     assert strategies(m) == [("zero3", "C"), ("zero3", "C")]
     assert strategies(Micro().call(AG, pg_desc=desc)) == [("unknown", None)]
+
+
+def test_a_number_on_the_group_of_sharded_weights_is_no_weight() -> None:
+    [label] = Micro().call("allreduce", n=1, pg_desc="GTP_WEIGHT_REMAT_GROUP").labels()
+    assert label.strategy in ("unknown", "housekeeping")
 
 
 def test_layer_wise_optimizer_and_old_releases_need_both_halves() -> None:

@@ -13,7 +13,7 @@ from tracekit.label.layout.kinds import JobGroup, Key, Layout, Solution
 from tracekit.label.layout.mesh import Mesh, decompose, ranges
 from tracekit.label.layout.ordinal import Fit, decode
 from tracekit.label.layout.topology import IDLE, UNNAMED, Topology, combined, read_shapes
-from tracekit.label.layout.usermap import MapEntry, mapped
+from tracekit.label.layout.usermap import MapEntry, mapped, unmatched
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -48,6 +48,7 @@ def solve(
     """
     work = _Work(defaultdict(list), [], [])
     given = mapped(entries, groups)
+    work.findings += unmatched(entries, groups)
     for key, claim in given.items():
         work.claims[key].append(claim)
     told = {g.key: _told(g, given.get(g.key)) for g in _merged(groups)}

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import tomllib
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tracekit.errors import RuleError
-from tracekit.label.schema import Field, Place, check
+from tracekit.label.schema import Field, Place, check, read_rule_file, toml_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -125,11 +124,7 @@ def load_tables(extra_files: Iterable[str | Path] = ()) -> LayoutTables:
     base = (files("tracekit.rules") / "layouts.toml").read_text("utf-8")
     entries = _read(base, "layouts.toml")
     for path in map(Path, extra_files):
-        try:
-            text = path.read_text("utf-8")
-        except (OSError, UnicodeDecodeError) as e:
-            raise RuleError(f"{path}: cannot be read as a rule file: {e}") from e
-        extra = _read(text, str(path))
+        extra = _read(read_rule_file(path), str(path))
         entries = extra | {k: v for k, v in entries.items() if k not in extra}
     orders = tuple(o for o in entries.values() if isinstance(o, Order))
     creations = tuple(c for c in entries.values() if isinstance(c, Creation))
@@ -141,10 +136,7 @@ def load_tables(extra_files: Iterable[str | Path] = ()) -> LayoutTables:
 
 
 def _read(text: str, name: str) -> dict[tuple[str, str], Order | Creation | Behaviour]:
-    try:
-        data = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as e:
-        raise RuleError(f"{name}: not a TOML file: {e}") from e
+    data = toml_of(text, name)
     out: dict[tuple[str, str], Order | Creation | Behaviour] = {}
     for table in TABLES:
         found = data.get(table, [])

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from tracekit.errors import UsageError
 from tracekit.label.job import Claim
 from tracekit.label.layout.declared import DENSE, EXPERT, layout_of
+from tracekit.label.layout.kinds import finding
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 MAX_FILE = 4 << 20
 _SAYS = ("axes", "strategy", "purpose")
 _FINDS = ("name", "desc", "ranks")
+_GLOB = frozenset("*?[")
 _AXES = (*DENSE, *EXPERT, "embedding", "gtp")
 
 
@@ -58,7 +60,9 @@ class RunConfig:
 
 
 def _fits(pattern: str | None, text: str | None) -> bool:
-    return pattern is None or (text is not None and (text == pattern or fnmatchcase(text, pattern)))
+    return pattern is None or (
+        text is not None and (text == pattern or (not _GLOB.isdisjoint(pattern) and fnmatchcase(text, pattern)))
+    )
 
 
 def read_map(path: str | Path) -> tuple[MapEntry, ...]:
@@ -93,7 +97,7 @@ def _load(path: Path, what: str) -> dict[str, Any]:
         return tomllib.loads(path.read_text("utf-8"))
     except (OSError, UnicodeDecodeError) as e:
         raise UsageError(f"{what} {path}: cannot be read ({e})") from e
-    except (tomllib.TOMLDecodeError, RecursionError) as e:
+    except (ValueError, RecursionError) as e:  # ValueError: also a number with thousands of digits
         raise UsageError(f"{what} {path}: not a TOML file: {e}") from e
 
 
@@ -141,6 +145,16 @@ def _ranks(value: Any, where: str) -> tuple[int, ...]:
     if not whole or len(set(value)) != len(value):
         raise UsageError(f"{where}, field 'ranks': expected a list of different ranks, found {value!r}")
     return tuple(sorted(value))
+
+
+def unmatched(entries: Iterable[MapEntry], groups: Iterable[JobGroup]) -> list[dict[str, Any]]:
+    """A finding on each entry that no group of the job fits: a name mistyped, or a group that is not recorded."""
+    there = tuple(groups)
+    return [
+        finding("map-unmatched", f"{e.where} fits no group of this job; `tracekit layout PATH` lists the groups")
+        for e in entries
+        if not any(map(e.fits, there))
+    ]
 
 
 def mapped(entries: Iterable[MapEntry], groups: Iterable[JobGroup]) -> dict[Key, Claim]:
