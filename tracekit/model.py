@@ -134,7 +134,8 @@ class CommArgs:
     `in_splits`, `out_splits` keep the raw text (may be cut by the writer); `rank` is the raw `Rank`
     argument (own group rank, root or peer, depending on the operation). `dims`, `types`,
     `concrete` are the decoded `Input Dims`, `Input type` and `Concrete Inputs` lists of the op; `stack` is the
-    `Call stack` of old recordings with stacks, "file(line): function" joined by ";", innermost first.
+    `Call stack` of old recordings with stacks, "file(line): function" joined by ";", innermost first. `payload_bytes`
+    where a source tells bytes instead of elements and type (max of input and output on this rank).
     """
 
     collective: str | None = None
@@ -158,6 +159,7 @@ class CommArgs:
     types: list[Any] | None = None
     concrete: list[Any] | None = None
     stack: str | None = None
+    payload_bytes: int | None = None
 
 
 @dataclass(slots=True)

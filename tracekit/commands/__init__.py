@@ -17,6 +17,7 @@ COMMANDS = {
     "analyze": "Which strategy's communication nothing hid, per rank and step.",
     "doctor": "What is in these files, and how healthy they are.",
     "explain": "Why a communication call has the label it has.",
+    "hang": "At which rank a hang began, from flight recorder dumps.",
     "layout": "The mesh of the job: degrees, order, groups, and what is missing.",
     "rules": "List and show the matching rules.",
     "schema": "The published tables, column by column.",

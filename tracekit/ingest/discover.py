@@ -39,7 +39,7 @@ def discover(paths: Iterable[str | Path], *, op_tables: bool = False, witnesses:
     """
     found = survey(paths, op_tables=op_tables, witnesses=witnesses)
     if not (found.files or found.op_tables or found.witnesses):
-        raise nothing(found)
+        raise _nothing(found)
     return found
 
 
@@ -59,14 +59,15 @@ def survey(paths: Iterable[str | Path], *, op_tables: bool = False, witnesses: b
     return found
 
 
-def nothing(found: Found, expected: str = "Kineto JSON from torch.profiler") -> UnusableInput:
-    """The error for a search that found nothing to read; it names what was found."""
+def _nothing(found: Found) -> UnusableInput:
     if len(found.others) == 1:
         path, what = found.others[0]
         return ForeignFormat(f"{path}: {what.title}: {what.advice}")
     shown = "\n".join(f"  {p}: {w.title}" for p, w in found.others[:5])
     more = f"\n  … and {len(found.others) - 5} more" if len(found.others) > 5 else ""
-    return UnusableInput(f"no trace among {len(found.others)} files; expected {expected}\n{shown}{more}")
+    return UnusableInput(
+        f"no trace among {len(found.others)} files; expected Kineto JSON from torch.profiler\n{shown}{more}"
+    )
 
 
 def _expand(paths: Iterable[str | Path]) -> list[Path]:

@@ -22,6 +22,7 @@ from tracekit.ingest.identity import Decision, Part, resolve
 from tracekit.ingest.layout import layout_row
 from tracekit.ingest.optables import read_op_tables
 from tracekit.ingest.usermap import user_ranks
+from tracekit.ingest.witnesses import add_hang
 from tracekit.ingest.worker import Failure, Options, PartResult, learns_more, rules_of, work
 from tracekit.label.learn import learn, merged
 from tracekit.model import on_unix_clock
@@ -44,6 +45,7 @@ class RunTables:
 
     `added`: what the cross-rank step adds to the calls of each of `details`, or why it cannot; `expected`: what theory
     adds to them, with the inputs it had and what it lacks in `theory_inputs`.
+    hang: the post-mortem of the flight recorder dumps (`tracekit.analysis.hang`), None without any.
     `origin_ns` is the run's origin; `absolute` tells whether it is Unix time.
     """
 
@@ -59,6 +61,7 @@ class RunTables:
     sites: list[Row] = field(default_factory=list)
     devices: tuple[str, ...] = ()
     frameworks: dict[str, str] = field(default_factory=dict)  # id → title
+    hang: Row | None = None
     layout: Row = field(default_factory=lambda: {"declared": None, "inferred": None})
     job: Job | None = None
     solution: Solution | None = None
@@ -80,8 +83,9 @@ def run(
     """
     user = user_ranks(rank_regex, rank_map)
     found = discover(paths, op_tables=True, witnesses=True)
+    witnesses = found.witnesses
     if not found.files:  # witnesses stand for themselves where no profiler looked
-        found.files, found.witnesses = found.witnesses, []
+        found.files, found.witnesses = witnesses, []
     if user and found.files and all(user(str(f)) is None for f in found.files):
         raise UsageError(f"--rank-regex / --rank-map: none of the {len(found.files)} files matches; ranks are untold")
     results, failures = _work(found, options, workers, progress)
@@ -102,6 +106,7 @@ def run(
     out = _collect(results, parts, decision, found, failures, options, solution)
     stragglers.into(out.tables)
     out.job_groups = merged(seen)
+    add_hang(out, witnesses, options, job, user)
     return _with_layout(out, options, job, solution)
 
 

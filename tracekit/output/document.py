@@ -33,6 +33,7 @@ def document(run: RunTables) -> dict[str, Any]:
         "imbalance": run.tables["imbalance"],
         "pipeline": [],
         "stragglers": run.tables["stragglers"],
+        "hang": run.hang,
         "theory": run.tables["theory"],
         "theory_inputs": run.theory_inputs,
         "coverage": run.coverage,

@@ -67,6 +67,10 @@ def summarise(run: RunTables, *, all_ranks: bool = False, steps: bool = False) -
             *((expected.DEFINITION,) if run.tables.get("theory") else ()),
         ),
     )
+    if run.hang is not None:
+        from tracekit.output import hang
+
+        hang.add(summary, run.hang)
     if rows := run.tables.get("stragglers"):
         from tracekit.output import stragglers
 

@@ -24,7 +24,7 @@ def report(run: RunTables, console: Console, *, all_ranks: bool = False, steps: 
     console.print(summary.verdict, style="bold", markup=False, highlight=False)
     for grid in summary.grids:
         console.print()
-        _grid(grid, console)
+        show(grid, console)
     _findings(summary, console)
     console.print()
     for i, line in enumerate(summary.data):
@@ -33,7 +33,8 @@ def report(run: RunTables, console: Console, *, all_ranks: bool = False, steps: 
         console.print(line, style="dim", markup=False, highlight=False)
 
 
-def _grid(grid: Grid, console: Console) -> None:
+def show(grid: Grid, console: Console) -> None:
+    """Print one table."""
     from rich.table import Table
     from rich.text import Text
 
@@ -41,17 +42,9 @@ def _grid(grid: Grid, console: Console) -> None:
         title=Text(grid.title, style="bold"), title_justify="left", box=None, pad_edge=False, padding=(0, 2, 0, 0)
     )
     left = {
-        "verdict",
-        "rank",
-        "strategy",
-        "operation",
-        "group",
-        "where",
-        "largest strategy",
-        "complete",
-        "purpose",
-        "why",
-    }
+        "verdict", "rank", "evidence", "waits for", "differs in", "culprits", "strategy", "operation", "group", "where",
+        "largest strategy", "complete", "purpose", "why",
+    }  # fmt: skip
     for name in grid.columns:
         table.add_column(
             name, justify="left" if name in left else "right", overflow="fold" if name == "where" else "ellipsis"
