@@ -2,7 +2,7 @@
 
 `identify(path)` says what a file is; `parse(path)` reads it. A third party adds a parser through the
 entry-point group `tracekit.parsers`: a callable `parse(path, *, strict) -> list[RankTrace]`, with an
-optional attribute `identify(path) -> bool`. If it takes `frames` as well, it is asked for Python frames.
+optional attributes `identify(path) -> bool` and `title`. If it takes `frames` as well, it is asked for Python frames.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tracekit.errors import ForeignFormat
-from tracekit.parsers.sniff import Format, identify
+from tracekit.parsers import sniff
+from tracekit.parsers.sniff import Format
 
 if TYPE_CHECKING:
     import re
@@ -22,20 +23,36 @@ if TYPE_CHECKING:
 
 __all__ = ["Format", "identify", "parse", "parse_witness"]
 
-_WITNESSES = {"flight-recorder": "tracekit.parsers.flight_recorder"}
+_WITNESSES = {"flight-recorder": "tracekit.parsers.flight_recorder", "nccl-log": "tracekit.parsers.nccl_log"}
 """`Format.name` → module with `parse(path, *, strict) -> list[Witness]`."""
+_OWN = frozenset({"kineto", "nsys"})
+"""Entry points of this package itself."""
 
 
-def _third_party(path: Path) -> Any:
+def _third_party(path: Path) -> tuple[str, Any] | None:
+    """(name of the entry point, parser) of the first third party that accepts a file."""
     from importlib.metadata import entry_points
 
     for entry in entry_points(group="tracekit.parsers"):
-        if entry.name != "kineto":
+        if entry.name not in _OWN:
             parser = entry.load()
             accepts = getattr(parser, "identify", None)
             if accepts is not None and accepts(path):
-                return parser
+                return entry.name, parser
     return None
+
+
+def identify(path: Path) -> Format:
+    """What the file at `path` is; a format that tracekit does not read may be one that a third party does."""
+    found = sniff.identify(path)
+    if found.readable or found.witness:
+        return found
+    other = _third_party(path)
+    if other is None:
+        return found
+    name, parser = other
+    title = str(getattr(parser, "title", f"{name} (read by a package of a third party)"))
+    return Format(name, title, readable=True, advice="", compression=found.compression)
 
 
 def _takes_frames(parser: Any) -> bool:
@@ -60,13 +77,18 @@ def parse(
     salvage), LimitExceeded, UnusableInput.
     """
     path = Path(path)
-    found = identify(path)
+    found = sniff.identify(path)
+    if found.name == "nsys":
+        from tracekit.parsers.nsys import parse as nsys
+
+        return nsys(path, strict=strict)
     if found.readable:
         from tracekit.parsers.kineto import parse as kineto
 
         return kineto(path, strict=strict, frames=frames, frame_names=frame_names)
-    parser = _third_party(path)
-    if parser is not None:
+    other = _third_party(path)
+    if other is not None:
+        parser = other[1]
         more = {"frames": frames} if frames is not None and _takes_frames(parser) else {}
         traces: list[RankTrace] = parser(path, strict=strict, **more)
         return traces

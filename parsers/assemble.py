@@ -56,7 +56,9 @@ _NOTE_ORDER = ("device", "stream", "dur", "name", "ext")
 
 
 @dataclass(slots=True)
-class _Tables:
+class Tables:
+    """Columns of one process: host, device and annotation rows, by the field names of the model."""
+
     host: Table
     device: Table
     notes: Table
@@ -114,7 +116,7 @@ def _canonical(values: list[Any]) -> tuple[list[Any], NDArray[np.int32]]:
     return [values[i] for i in order], codes
 
 
-def _names(c: Columns, tables: _Tables) -> list[str]:
+def _names(c: Columns, tables: Tables) -> list[str]:
     names, codes = _canonical(list(c.names))
     for table in (tables.host, tables.device, tables.notes):
         table["name"] = codes[table["name"]] if len(codes) else table["name"]
@@ -138,7 +140,7 @@ def _best_name(names: set[str]) -> str | None:
     return min(inner, key=lambda n: (n in _WEAK_NAMES, -len(n), n), default=None)
 
 
-def _places(c: Columns, tables: _Tables) -> tuple[list[str], NDArray[np.int32], NDArray[np.int32]]:
+def _places(c: Columns, tables: Tables) -> tuple[list[str], NDArray[np.int32], NDArray[np.int32]]:
     """Resolve (device argument, pid) to the ordinal, and return the process of each row.
 
     The argument wins; then the label of the pid ("GPU 3"); then the pid itself.
@@ -176,7 +178,7 @@ def _drop_zero(c: Columns, device: Table) -> Table:
     return _take(device, ~drop) if drop.any() else device
 
 
-def _overruns(c: Columns, tables: _Tables, names: list[str]) -> None:
+def _overruns(c: Columns, tables: Tables, names: list[str]) -> None:
     """Flag rows that run far past the recording or over hundreds of followers: a writer's defect."""
     device, host = tables.device, _work(tables.host)
     both = [t for t in (host, device) if len(t["ts"])]
@@ -209,7 +211,7 @@ def assemble(c: Columns, meta: TraceMeta, base_ns: int) -> list[RankTrace]:
     """Sort, split by process, shift by the file's base. Traces in order of their process label."""
     host = _join(c.host, _HOST_TYPES)
     device = _drop_zero(c, _join(c.device, _DEVICE_TYPES))
-    tables = _Tables(host, device, _join(c.annotations, _NOTE_TYPES))
+    tables = Tables(host, device, _join(c.annotations, _NOTE_TYPES))
     for noted in sorted(c.frames.noted) if c.frames is not None else ():
         c.names[noted]  # takes a number, should it have none
     names = _names(c, tables)
@@ -227,7 +229,7 @@ def assemble(c: Columns, meta: TraceMeta, base_ns: int) -> list[RankTrace]:
         if len(every) > 1:
             code = procs.index(proc) if proc in procs else -1
             pick = np.array([p == proc for p in prefixes], np.bool_)
-            own = _Tables(
+            own = Tables(
                 _take(host, pick[host["track"]] if len(pick) else np.zeros(0, np.bool_)),
                 _take(tables.device, device_proc == code),
                 _take(tables.notes, notes_proc == code),
@@ -235,19 +237,20 @@ def assemble(c: Columns, meta: TraceMeta, base_ns: int) -> list[RankTrace]:
         mine = replace(meta, part=meta.part + part, coordinates=_coordinates(proc), extra=dict(meta.extra))
         if len(every) > 1:
             mine.rank = None  # the file's rank is that of one of its processes; it does not say which
-        out.append(_one(mine, own, names, tracks, c.comm, counts, health))
+        out.append(rank_trace(mine, own, names, tracks, c.comm, counts, health))
     return out
 
 
-def _one(
+def rank_trace(
     meta: TraceMeta,
-    tables: _Tables,
+    tables: Tables,
     names: list[str],
     tracks: list[Track],
     comm: Records,
     counts: dict[str, int],
     health: list[HealthEntry],
 ) -> RankTrace:
+    """Columns of one process (which are used up) → a trace in canonical order."""
     h = _move(tables.host, _sort(tables.host, _HOST_ORDER))
     d = _move(tables.device, _sort(tables.device, _DEVICE_ORDER))
     a = _move(tables.notes, _sort(tables.notes, _NOTE_ORDER))

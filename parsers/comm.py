@@ -105,6 +105,11 @@ class Records(Sequence[CommArgs]):
         self._items.append(args if later else self._reader.read(args))
         return len(self._items) - 1
 
+    def put(self, args: CommArgs) -> int:
+        """Number of a record that another format has read."""
+        self._items.append(args)
+        return len(self._items) - 1
+
     def in_order(self, numbers: Sequence[int]) -> Records:
         """Those records, in that order."""
         out = Records()

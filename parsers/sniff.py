@@ -39,12 +39,19 @@ OP_TABLE = Format(
 )
 UNKNOWN = Format("unknown", "unknown content", advice=f"expected a Kineto JSON trace; {_RECORD}")
 EMPTY = Format("empty", "empty file", advice="the recording did not finish; record again")
-_NSYS = Format("nsys-rep", "Nsight Systems report", advice=f"its format is closed; {_RECORD}")
+NSYS = Format("nsys", "Nsight Systems export (SQLite)", readable=True, advice="")
+_EXPORT_NSYS = "nsys export --type sqlite --output trace.sqlite REPORT.nsys-rep"
+_NSYS_REPORT = Format(
+    "nsys-rep", "Nsight Systems report", advice=f"its format is closed: export it ({_EXPORT_NSYS}) and pass the result"
+)
+_SQLITE = Format(
+    "sqlite", "SQLite database that is no Nsight Systems export", advice=f"if it is a cut one, {_EXPORT_NSYS}"
+)
 
 _PARQUET = Format("parquet", "Parquet table", advice="tracekit writes Parquet, it reads traces")
 
 _MAGIC: tuple[tuple[bytes, Format], ...] = (
-    (b"SQLite format 3\x00", Format("sqlite", "SQLite database (an Nsight Systems or rocprof export)", advice=_RECORD)),
+    (b"SQLite format 3\x00", _SQLITE),
     (b"PAR1", _PARQUET),
     (b"PK\x03\x04", Format("zip", "zip archive", advice="unpack it and pass the trace files")),
     (b"\x28\xb5\x2f\xfd", Format("zstd", "zstd-compressed file", advice="decompress it (zstd -d) and pass the result")),
@@ -52,8 +59,8 @@ _MAGIC: tuple[tuple[bytes, Format], ...] = (
     (b"BZh", Format("bzip2", "bzip2-compressed file", advice="decompress it (bzip2 -d) and pass the result")),
     (b"\x7fELF", Format("elf", "program or library")),
     (b"\x89HDF", Format("hdf5", "HDF5 file")),
-    (b"NVIDIA Tegra Profiler Report", _NSYS),
-    (b"NSYS", _NSYS),
+    (b"NVIDIA Tegra Profiler Report", _NSYS_REPORT),
+    (b"NSYS", _NSYS_REPORT),
 )  # fmt: skip
 
 _PICKLE = re.compile(rb"\x80[\x02-\x05]")
@@ -117,7 +124,7 @@ _TEXT: tuple[tuple[Callable[[str], bool], Format], ...] = (
     ),
     (
         _matches(r"NCCL (?:INFO|WARN|TRACE) "),
-        Format("nccl-log", "NCCL_DEBUG log", advice=f"it has no durations; {_RECORD}"),
+        Format("nccl-log", "NCCL_DEBUG log", advice=f"it has no durations; {_RECORD}", witness=True),
     ),
     (_has("NEGOTIATE_"), Format("horovod", "Horovod timeline", advice=f"tensor phases, no compute; {_RECORD}")),
     (
@@ -188,7 +195,9 @@ def identify(path: Path) -> Format:
     finally:
         source.close()
     if source.compression is None:
-        return _of_parquet(path) if found.name == "parquet" else found
+        return _BY_CONTENT[found.name](path) if found.name in _BY_CONTENT else found
+    if found is _SQLITE:
+        found = Format("sqlite", "SQLite database, compressed", advice="decompress it (gunzip) and pass the result")
     title = found.title
     if found is EMPTY:
         title = "gzip file without content" + (f" ({source.damage})" if source.damage else "")
@@ -200,6 +209,18 @@ def _of_parquet(path: Path) -> Format:
     from tracekit.parsers.straggler_table import is_op_table
 
     return OP_TABLE if is_op_table(path) else _PARQUET
+
+
+def _of_sqlite(path: Path) -> Format:
+    """An Nsight Systems export is known by its tables."""
+    from tracekit.parsers.nsys_db import tables_of
+
+    tables = tables_of(path)
+    known = any(t.startswith("CUPTI_ACTIVITY_KIND_") for t in tables) or "NVTX_EVENTS" in tables
+    return NSYS if known else _SQLITE
+
+
+_BY_CONTENT = {"parquet": _of_parquet, "sqlite": _of_sqlite}
 
 
 def _of_bytes(head: bytes) -> Format:
@@ -231,7 +252,7 @@ def _binary(head: bytes) -> Format | None:
     if any(w in head for w in _XPLANE):
         return Format("xplane", "XLA/JAX xplane protobuf", advice=f"export it as JSON from XProf, or {_RECORD}")
     if b"Nsight" in head or b"nsys" in head:
-        return _NSYS
+        return _NSYS_REPORT
     if _packets(head) >= 2:
         return Format("perfetto", "Perfetto protobuf trace", advice=f"its rows name no calls; {_RECORD}")
     if any(w in sample for w in _CHAKRA):

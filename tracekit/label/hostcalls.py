@@ -215,6 +215,7 @@ class CallBuilder:
         call.seq, call.comms_id = args.seq, args.comms_id
         call.in_nelems, call.out_nelems = args.in_nelems, args.out_nelems
         call.src_rank, call.dst_rank = args.src_rank, args.dst_rank
+        call.payload_bytes = args.payload_bytes
         found = self.words.dtype(args.dtype)
         call.dtype = found.name if found else args.dtype
         call.in_splits = args.in_splits if args.in_splits != "[]" else None
