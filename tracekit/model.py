@@ -492,10 +492,35 @@ class Marker:
 
 
 @dataclass(slots=True)
+class ChunkSpan:
+    """An annotation round pipeline work: [start, end) ns on the host, what it names, the rule that knew it.
+
+    actions: (kind, stage, micro-batch) with kind F, B, I or W, as `theory.schedules` has them; a pair runs as one.
+    """
+
+    start: int
+    end: int
+    actions: tuple[tuple[str, int | None, int | None], ...]
+    rule: str
+
+
+@dataclass(slots=True)
+class PipelineSpans:
+    """What the host shows of pipeline work: annotations by time; (n, 2) int64 [start, end) ns, disjoint, ascending,
+    of the autograd engine (`backward`) and of the optimizer.
+    """
+
+    chunks: list[ChunkSpan]
+    backward: NDArray[np.int64]
+    optimizer: NDArray[np.int64]
+
+
+@dataclass(slots=True)
 class LabelledRank:
     """Everything the analysis needs of one rank; `rank` is None while identity is unknown.
 
-    frameworks: id → what told it; step_names: text of a step marker → phase it tells.
+    frameworks: id → what told it; step_names: text of a step marker → phase it tells. pipeline: None without
+    point-to-point calls.
     """
 
     meta: TraceMeta
@@ -508,6 +533,7 @@ class LabelledRank:
     window_ns: tuple[int, int]
     frameworks: dict[str, str] = field(default_factory=dict)
     step_names: dict[str, str | None] = field(default_factory=dict)
+    pipeline: PipelineSpans | None = None
 
 
 # ----------------------------------------------------------------------- published tables
@@ -834,6 +860,73 @@ TABLES: dict[str, Table] = {
                    formula="compute: max - mean; payload: Σ over calls of transfer · (1 - mean/max)"),
                 _c("calls", I64, "calls", "calls of a payload row", null=True),
                 _c("whole", "bool", "", "false when a file may cut the step"),
+            ),
+        ),
+        Table(
+            "pipeline",
+            "what each pipeline stage did when: one row an action (F, B, I, W) or message; ranks and rows in order",
+            (
+                _c("pipeline", "dict", "", "ranks of the pipeline"),
+                _c("rank", "int32", "", "global rank"),
+                _c("step", "int32", "", "step number"),
+                _c("stage", "int32", "", "stage of the model, from 0", null=True),
+                _c("chunk", "int32", "", "which of the rank's stages, from 0", null=True),
+                _c("micro_batch", "int32", "", "micro-batch, from 0", null=True),
+                _c("op", "dict", "", "F forward | B backward | I input gradient | W weight gradient | send | recv"),
+                _c("carries", "dict", "", "activation | gradient: what a message carries", null=True),
+                _c("peer", "int32", "", "rank at the other end of a message", null=True),
+                _c("ts_ns", I64, "ns", "start, from the run's origin", null=True),
+                _c("aligned_ns", I64, "ns", "start on the common clock", null=True),
+                _c("dur_ns", I64, "ns", "first start to last end of its work; of a message as in `collectives`",
+                   null=True),
+                _c("compute_ns", I64, "ns", "time with compute active in it", null=True),
+                _c("paired", "bool", "", "true for a forward and a backward that ran as one: both rows have its time"),
+                _c("call_id", "int32", "", "`collectives.id` of a message", null=True),
+                _c("source", "dict", "", "annotation | operators | kernels: what told the work; order | calls: "
+                   "whether the order told what a message carries"),
+            ),
+        ),
+        Table(
+            "bubble",
+            "idle time of each pipeline rank in the window common to all ranks of the pipeline, and its causes",
+            (
+                _c("pipeline", "dict", "", "ranks of the pipeline"),
+                _c("rank", "int32", "", "global rank"),
+                _c("step", "int32", "", "step number"),
+                _c("position", "int32", "", "place of the rank in the pipeline, from 0"),
+                _c("schedule", "dict", "", "recognised schedule; several that are the same here, by |", null=True),
+                _c("stages", "int32", "", "stages of the model", null=True),
+                _c("micro_batches", "int32", "", "micro-batches of the step", null=True),
+                _c("deviations", "int32", "", "actions of the rank that are out of the schedule's order", null=True),
+                _c("deviation", "string", "", "the first of them", null=True),
+                _c("window_ns", I64, "ns", "first start to last end of stage work on all ranks of the pipeline",
+                   null=True),
+                _c("busy_ns", I64, "ns", "stage work of the rank, with the communication inside it", null=True),
+                _c("compute_ns", I64, "ns", "of it with compute active"),
+                _c("bubble_ns", I64, "ns", "no stage work; waiting receives are bubble", null=True,
+                   formula="window_ns - busy_ns"),
+                _c("warmup_ns", I64, "ns", "of it until the rank's first backward", null=True),
+                _c("steady_ns", I64, "ns", "of it from there to its last forward", null=True),
+                _c("drain_ns", I64, "ns", "of it after that", null=True),
+                _c("bubble_over_step_ratio", "float64", "ratio", "share of the window", null=True,
+                   formula="bubble_ns / window_ns"),
+                _c("bubble_over_ideal_ratio", "float64", "ratio", "per time of work; may exceed 1", null=True,
+                   formula="bubble_ns / busy_ns"),
+                _c("schedule_ns", I64, "ns", "bubble of the schedule with all stages as long as their mean", null=True),
+                _c("order_ns", I64, "ns", "added by the deviations from its order", null=True),
+                _c("imbalance_ns", I64, "ns", "added by stages that are typically longer than others", null=True),
+                _c("straggler_ns", I64, "ns", "added by actions that took longer than is typical of their stage",
+                   null=True),
+                _c("p2p_ns", I64, "ns", "added by sends and receives in progress when all results had been made",
+                   null=True),
+                _c("comm_ns", I64, "ns", "added by other communication between actions (gradients, loss)", null=True),
+                _c("launch_ns", I64, "ns", "added by other gaps before actions that could start", null=True),
+                _c("unexplained_ns", I64, "ns", "rest; the eight causes add up to bubble_ns", null=True),
+                _c("held_ns", I64, "ns", "waiting for one message while that of a later action was there", null=True),
+                _c("simulated_ns", I64, "ns", "window with the measured durations and no transfers or gaps", null=True),
+                _c("closed_form_ns", I64, "ns", "bubble of a rank by the schedule's formula and mean times", null=True),
+                _c("clock_error_ns", I64, "ns", "largest clock error of the pipeline's ranks", null=True),
+                _c("reason", "dict", "", "why numbers are null", null=True),
             ),
         ),
         Table(

@@ -60,6 +60,7 @@ def test_a_run_file_and_options_over_it(tmp_path: Path) -> None:
         (["--layout", "cp=2", "--framework", "torch", "--context-method", "ring"], "torch's context parallelism"),
         (["--layout", "pp=3", "--layers", "4"], "layers by stages"),
         (["--layout", "pp=2", "--schedule", "DualPipe", "--micro-batches", "3"], "DualPipe needs"),
+        (["--layout", "tp=8,pp=8,dp=64", "--micro-batches", "64"], "fewer steps or layers"),
         (["--layout", "dp=2,ep=2"], "the model has no experts"),
         (["--layout", "dp=2", "--hardware", "v100", *SMALL], "hardware.peak_tflops.bf16"),
     ],

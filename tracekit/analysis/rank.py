@@ -15,11 +15,13 @@ from tracekit.analysis.coverage import conflicts, coverage, unlabelled_sites
 from tracekit.analysis.detail import activity_table, call_table, group_key
 from tracekit.analysis.findings import rank_findings
 from tracekit.analysis.membership import Membership
+from tracekit.analysis.pipeline.extract import rank_pipeline
 from tracekit.analysis.sites import call_sites
 from tracekit.analysis.steps import Window, distinct_markers, launched_in, windows
 from tracekit.model import CPU_DEVICE
 
 if TYPE_CHECKING:
+    from tracekit.analysis.pipeline.parts import RankPipeline
     from tracekit.model import LabelledRank
 
 Row = dict[str, Any]
@@ -45,6 +47,7 @@ class RankTables:
     sites: list[Row] = field(default_factory=list)
     unlabelled: list[Row] = field(default_factory=list)
     votes: Votes = field(default_factory=dict)
+    pipeline: RankPipeline | None = None
 
 
 def analyze_rank(labelled: LabelledRank, *, origin_ns: int) -> RankTables:
@@ -76,6 +79,7 @@ def analyze_rank(labelled: LabelledRank, *, origin_ns: int) -> RankTables:
     out.sites = call_sites(labelled)
     out.unlabelled = unlabelled_sites(labelled)
     out.votes = votes(labelled, calls.step, {s["step"] for s in out.steps if s["complete"]})
+    out.pipeline = rank_pipeline(labelled, markers, calls.step, origin_ns)
     out.findings += conflicts(labelled)
     out.findings += rank_findings(labelled, out.totals, out.steps, step_of_row, renumbered)
     return out

@@ -21,6 +21,7 @@ from tracekit.ingest.expecting import add_expected
 from tracekit.ingest.identity import Decision, Part, resolve
 from tracekit.ingest.layout import layout_row
 from tracekit.ingest.optables import read_op_tables
+from tracekit.ingest.pipeline import add_pipelines
 from tracekit.ingest.usermap import user_ranks
 from tracekit.ingest.witnesses import add_hang
 from tracekit.ingest.worker import Failure, Options, PartResult, learns_more, rules_of, work
@@ -213,7 +214,9 @@ def _collect(
     out.tables["groups"] = _groups(used)
     out.tables["health"] = _health(results, parts, found, failures)
     out.tables["findings"] = _findings(used, decision, failures)
-    add_expected(out, used, add_cross_rank(out, used), options, solution)
+    added, clocks = add_cross_rank(out, used)
+    add_expected(out, used, added, options, solution)
+    add_pipelines(out, used, clocks, solution)
     out.tables["by_strategy"] = [
         {"rank": t["rank"], "device": t["device"], "strategy": name} | row
         for t in out.tables["totals"]

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tracekit.theory.schedules import Schedule
 
 FRAMEWORKS = ("megatron", "torch")
-MAX_ACTIVITIES = 20_000_000
+MAX_ACTIVITIES = 4_000_000
 """Layers times micro-batches times steps times ranks, roughly in device activities, beyond which a job is refused."""
 
 
