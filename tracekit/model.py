@@ -438,6 +438,7 @@ class Call:
     Times are int ns on the file's clock. `members`: global ranks of the group where known.
     `coalesced_into`: position of the call that owns the shared kernel of a coalesced group.
     `via`: the operators that belong to the call itself (functional, c10d or engine operator), outermost first.
+    `witness`: source and way ("flight-recorder:seq") by which another account of the call was tied to it.
     `frames`: enclosing Python frames that some rule asks for, outermost first. `place`: where in its step the call
     stands (see `tracekit.label.place`).
     """
@@ -476,6 +477,7 @@ class Call:
     in_splits: str | None = None
     out_splits: str | None = None
     dims: list[Any] | None = None
+    witness: str | None = None
     label: Label = Label()
 
 
@@ -662,6 +664,8 @@ TABLES: dict[str, Table] = {
                 _c("rule", "dict", "", "id of the deciding rule", null=True),
                 _c("alternatives", "dict", "", "other candidates, 'strategy:confidence' joined by ' '", null=True),
                 _c("coalesced_into", "int32", "", "id of the call that owns a coalesced group's kernel", null=True),
+                _c("witness", "dict", "", "another account tied to the call, and by what: flight-recorder:seq | …:time",
+                   null=True),
                 _c("peers", "int32", "ranks", "other ranks an all-to-all receives from, where splits tell", null=True),
                 _c("match_id", I64, "", "row of `matches`: the same call on all ranks", null=True),
                 _c("match", "dict", "", "how it was matched, or why not (docs/cross-rank.md)", null=True),
