@@ -305,9 +305,10 @@ class WitnessCall:
 
     op_raw: the file's spelling; seq: number of the collective in its group (NCCL: opCount), p2p_seq: of the p2p call;
     in_sizes/out_sizes: shapes of the tensors, in_nelems/out_nelems where only counts are told; dtype: any spelling of
-    the vocabulary. state: scheduled | started | completed. Times are Unix ns where the file has dates: created (the
-    call was issued), started and completed (`noticed` = when a watchdog saw it, later than it was), dur_ns only where
-    it was measured. peer, root: position in the group. frames: "file(line): function", innermost first.
+    the vocabulary; payload_bytes where bytes are told instead (max of input and output on this rank).
+    state: scheduled | started | completed. Times are Unix ns where the file has dates: created (the call was issued),
+    started and completed (`noticed` = when a watchdog saw it, later than it was), dur_ns only where it was measured.
+    peer, root: position in the group. frames: "file(line): function", innermost first.
     extra: fields of the format that tables may show (algorithm, protocol, channels, …).
     """
 
@@ -337,6 +338,7 @@ class WitnessCall:
     thread_name: str | None = None
     frames: tuple[str, ...] = ()
     extra: dict[str, Any] = field(default_factory=dict)
+    payload_bytes: int | None = None
 
 
 @dataclass(slots=True)
