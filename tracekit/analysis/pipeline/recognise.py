@@ -20,8 +20,8 @@ Orders = tuple[tuple[Entry, ...], ...]
 ENOUGH = 0.75
 """Share of actions in the order of a schedule from which on it is that schedule, with deviations."""
 MOST_VIRTUAL = 16
-MOST_COMPARED = 2_000
-"""Longest order that is compared with another one entry by entry at quadratic cost."""
+MOST_COMPARED, CLOSEST = 400, 3
+"""Longest order that is compared with others at quadratic cost, and with how many: those equal in most places."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +68,13 @@ def _nearest(orders: Orders, candidates: Sequence[Schedule], told: Schedule | No
     p = len(orders)
     total = sum(map(len, orders))
     scored = []
-    for s in candidates:
-        if all(len(a) == len(b) <= MOST_COMPARED for a, b in zip(orders, s.orders, strict=True)):
-            off = tuple(len(o) - _common(o, s.orders[r]) for r, o in enumerate(orders))
-            scored.append((sum(off), off, s))
+    fit = [
+        s for s in candidates if all(len(a) == len(b) <= MOST_COMPARED for a, b in zip(orders, s.orders, strict=True))
+    ]
+    fit.sort(key=lambda s: -sum(sum(map(_same, o, s.orders[r])) for r, o in enumerate(orders)))
+    for s in fit[:CLOSEST]:
+        off = tuple(len(o) - _common(o, s.orders[r]) for r, o in enumerate(orders))
+        scored.append((sum(off), off, s))
     scored.sort(key=lambda x: x[0])
     best = scored[0] if scored else None
     clear = best is not None and (len(scored) == 1 or scored[1][0] > best[0])
