@@ -305,9 +305,10 @@ class WitnessCall:
 
     op_raw: the file's spelling; seq: number of the collective in its group (NCCL: opCount), p2p_seq: of the p2p call;
     in_sizes/out_sizes: shapes of the tensors, in_nelems/out_nelems where only counts are told; dtype: any spelling of
-    the vocabulary. state: scheduled | started | completed. Times are Unix ns where the file has dates: created (the
-    call was issued), started and completed (`noticed` = when a watchdog saw it, later than it was), dur_ns only where
-    it was measured. peer, root: position in the group. frames: "file(line): function", innermost first.
+    the vocabulary; payload_bytes where bytes are told instead (max of input and output on this rank).
+    state: scheduled | started | completed. Times are Unix ns where the file has dates: created (the call was issued),
+    started and completed (`noticed` = when a watchdog saw it, later than it was), dur_ns only where it was measured.
+    peer, root: position in the group. frames: "file(line): function", innermost first.
     extra: fields of the format that tables may show (algorithm, protocol, channels, …).
     """
 
@@ -337,6 +338,7 @@ class WitnessCall:
     thread_name: str | None = None
     frames: tuple[str, ...] = ()
     extra: dict[str, Any] = field(default_factory=dict)
+    payload_bytes: int | None = None
 
 
 @dataclass(slots=True)
@@ -436,6 +438,7 @@ class Call:
     Times are int ns on the file's clock. `members`: global ranks of the group where known.
     `coalesced_into`: position of the call that owns the shared kernel of a coalesced group.
     `via`: the operators that belong to the call itself (functional, c10d or engine operator), outermost first.
+    `witness`: source and way ("flight-recorder:seq") by which another account of the call was tied to it.
     `frames`: enclosing Python frames that some rule asks for, outermost first. `place`: where in its step the call
     stands (see `tracekit.label.place`).
     """
@@ -474,6 +477,7 @@ class Call:
     in_splits: str | None = None
     out_splits: str | None = None
     dims: list[Any] | None = None
+    witness: str | None = None
     label: Label = Label()
 
 
@@ -490,10 +494,35 @@ class Marker:
 
 
 @dataclass(slots=True)
+class ChunkSpan:
+    """An annotation round pipeline work: [start, end) ns on the host, what it names, the rule that knew it.
+
+    actions: (kind, stage, micro-batch) with kind F, B, I or W, as `theory.schedules` has them; a pair runs as one.
+    """
+
+    start: int
+    end: int
+    actions: tuple[tuple[str, int | None, int | None], ...]
+    rule: str
+
+
+@dataclass(slots=True)
+class PipelineSpans:
+    """What the host shows of pipeline work: annotations by time; (n, 2) int64 [start, end) ns, disjoint, ascending,
+    of the autograd engine (`backward`) and of the optimizer.
+    """
+
+    chunks: list[ChunkSpan]
+    backward: NDArray[np.int64]
+    optimizer: NDArray[np.int64]
+
+
+@dataclass(slots=True)
 class LabelledRank:
     """Everything the analysis needs of one rank; `rank` is None while identity is unknown.
 
-    frameworks: id → what told it; step_names: text of a step marker → phase it tells.
+    frameworks: id → what told it; step_names: text of a step marker → phase it tells. pipeline: None without
+    point-to-point calls.
     """
 
     meta: TraceMeta
@@ -506,6 +535,7 @@ class LabelledRank:
     window_ns: tuple[int, int]
     frameworks: dict[str, str] = field(default_factory=dict)
     step_names: dict[str, str | None] = field(default_factory=dict)
+    pipeline: PipelineSpans | None = None
 
 
 # ----------------------------------------------------------------------- published tables
@@ -634,6 +664,8 @@ TABLES: dict[str, Table] = {
                 _c("rule", "dict", "", "id of the deciding rule", null=True),
                 _c("alternatives", "dict", "", "other candidates, 'strategy:confidence' joined by ' '", null=True),
                 _c("coalesced_into", "int32", "", "id of the call that owns a coalesced group's kernel", null=True),
+                _c("witness", "dict", "", "another account tied to the call, and by what: flight-recorder:seq | …:time",
+                   null=True),
                 _c("peers", "int32", "ranks", "other ranks an all-to-all receives from, where splits tell", null=True),
                 _c("match_id", I64, "", "row of `matches`: the same call on all ranks", null=True),
                 _c("match", "dict", "", "how it was matched, or why not (docs/cross-rank.md)", null=True),
@@ -708,6 +740,11 @@ TABLES: dict[str, Table] = {
                 _c("purpose", "dict", "", "what the communication is for", null=True),
                 _c("phase", "dict", "", "phase of the step", null=True),
                 *_EXPOSED,
+                _c("avoidable_ns", I64, "ns", "of attributed_ns without waiting: compute of the step could hide it, at "
+                   "most", null=True, formula="attributed - waiting = avoidable + structural + unknown"),
+                _c("structural_ns", I64, "ns", "of it what the plain algorithm leaves exposed", null=True),
+                _c("unknown_ns", I64, "ns", "of it what cannot be told", null=True),
+                _c("overlap", "dict", "", "what could hide it, or why nothing can (docs/findings.md)", null=True),
             ),
         ),
         Table(
@@ -729,6 +766,11 @@ TABLES: dict[str, Table] = {
                 _c("exposed_ns", I64, "ns", "communication nothing hides", formula="|C \\ K|", null=True),
                 _c("overlap_ratio", "float64", "ratio", "hidden / comm; null when there is no comm",
                    null=True, formula="hidden_ns / comm_ns"),
+                _c("slowdown_ratio", "float64", "ratio", "kernels under communication against the same kernels alone; "
+                   "null where too few run both ways", null=True, formula="Σ overlapped / Σ median alone"),
+                _c("slowdown_kernels", "int32", "", "kernels compared (5 runs each way, lone runs within a tenth)"),
+                _c("slowdown_runs", I64, "", "overlapped runs compared"),
+                _c("slowdown_ns", I64, "ns", "time they take longer, summed", null=True),
                 _c("copy_ns", I64, "ns", "time in the class exposed-copy", null=True),
                 _c("fused_ns", I64, "ns", "time in the class fused", null=True),
                 _c("idle_ns", I64, "ns", "time with nothing", null=True),
@@ -835,6 +877,73 @@ TABLES: dict[str, Table] = {
             ),
         ),
         Table(
+            "pipeline",
+            "what each pipeline stage did when: one row an action (F, B, I, W) or message; ranks and rows in order",
+            (
+                _c("pipeline", "dict", "", "ranks of the pipeline"),
+                _c("rank", "int32", "", "global rank"),
+                _c("step", "int32", "", "step number"),
+                _c("stage", "int32", "", "stage of the model, from 0", null=True),
+                _c("chunk", "int32", "", "which of the rank's stages, from 0", null=True),
+                _c("micro_batch", "int32", "", "micro-batch, from 0", null=True),
+                _c("op", "dict", "", "F forward | B backward | I input gradient | W weight gradient | send | recv"),
+                _c("carries", "dict", "", "activation | gradient: what a message carries", null=True),
+                _c("peer", "int32", "", "rank at the other end of a message", null=True),
+                _c("ts_ns", I64, "ns", "start, from the run's origin", null=True),
+                _c("aligned_ns", I64, "ns", "start on the common clock", null=True),
+                _c("dur_ns", I64, "ns", "first start to last end of its work; of a message as in `collectives`",
+                   null=True),
+                _c("compute_ns", I64, "ns", "time with compute active in it", null=True),
+                _c("paired", "bool", "", "true for a forward and a backward that ran as one: both rows have its time"),
+                _c("call_id", "int32", "", "`collectives.id` of a message", null=True),
+                _c("source", "dict", "", "annotation | operators | kernels: what told the work; order | calls: "
+                   "whether the order told what a message carries"),
+            ),
+        ),
+        Table(
+            "bubble",
+            "idle time of each pipeline rank in the window common to all ranks of the pipeline, and its causes",
+            (
+                _c("pipeline", "dict", "", "ranks of the pipeline"),
+                _c("rank", "int32", "", "global rank"),
+                _c("step", "int32", "", "step number"),
+                _c("position", "int32", "", "place of the rank in the pipeline, from 0"),
+                _c("schedule", "dict", "", "recognised schedule; several that are the same here, by |", null=True),
+                _c("stages", "int32", "", "stages of the model", null=True),
+                _c("micro_batches", "int32", "", "micro-batches of the step", null=True),
+                _c("deviations", "int32", "", "actions of the rank that are out of the schedule's order", null=True),
+                _c("deviation", "string", "", "the first of them", null=True),
+                _c("window_ns", I64, "ns", "first start to last end of stage work on all ranks of the pipeline",
+                   null=True),
+                _c("busy_ns", I64, "ns", "stage work of the rank, with the communication inside it", null=True),
+                _c("compute_ns", I64, "ns", "of it with compute active"),
+                _c("bubble_ns", I64, "ns", "no stage work; waiting receives are bubble", null=True,
+                   formula="window_ns - busy_ns"),
+                _c("warmup_ns", I64, "ns", "of it until the rank's first backward", null=True),
+                _c("steady_ns", I64, "ns", "of it from there to its last forward", null=True),
+                _c("drain_ns", I64, "ns", "of it after that", null=True),
+                _c("bubble_over_step_ratio", "float64", "ratio", "share of the window", null=True,
+                   formula="bubble_ns / window_ns"),
+                _c("bubble_over_ideal_ratio", "float64", "ratio", "per time of work; may exceed 1", null=True,
+                   formula="bubble_ns / busy_ns"),
+                _c("schedule_ns", I64, "ns", "bubble of the schedule with all stages as long as their mean", null=True),
+                _c("order_ns", I64, "ns", "added by the deviations from its order", null=True),
+                _c("imbalance_ns", I64, "ns", "added by stages that are typically longer than others", null=True),
+                _c("straggler_ns", I64, "ns", "added by actions that took longer than is typical of their stage",
+                   null=True),
+                _c("p2p_ns", I64, "ns", "added by sends and receives in progress when all results had been made",
+                   null=True),
+                _c("comm_ns", I64, "ns", "added by other communication between actions (gradients, loss)", null=True),
+                _c("launch_ns", I64, "ns", "added by other gaps before actions that could start", null=True),
+                _c("unexplained_ns", I64, "ns", "rest; the eight causes add up to bubble_ns", null=True),
+                _c("held_ns", I64, "ns", "waiting for one message while that of a later action was there", null=True),
+                _c("simulated_ns", I64, "ns", "window with the measured durations and no transfers or gaps", null=True),
+                _c("closed_form_ns", I64, "ns", "bubble of a rank by the schedule's formula and mean times", null=True),
+                _c("clock_error_ns", I64, "ns", "largest clock error of the pipeline's ranks", null=True),
+                _c("reason", "dict", "", "why numbers are null", null=True),
+            ),
+        ),
+        Table(
             "stragglers",
             "what-if by replay of an operation table: slowdown by stragglers and who brings it about (OSDI'25)",
             (
@@ -901,6 +1010,15 @@ TABLES: dict[str, Table] = {
                 _c("calls_per_step", "float64", "calls", "mean of a rank and complete step", null=True),
                 _c("payload_bytes", I64, "bytes", "full buffer of a call (median)", null=True),
                 _c("step_payload_bytes", I64, "bytes", "of all calls of a rank and step (mean)", null=True),
+                _c("expected_calls_per_step", "float64", "calls", "planned for its ranks from [model] and [training]",
+                   null=True),
+                _c("expected_payload_bytes", I64, "bytes", "planned of a call; null where planned calls differ",
+                   null=True),
+                _c("expected_step_payload_bytes", "float64", "bytes", "planned of a rank and step (mean of its ranks)",
+                   null=True),
+                _c("plan", "dict", "", "as-planned | more-than-planned (the planned calls and others) | differs",
+                   null=True),
+                _c("plan_note", "dict", "", "what the difference usually means", null=True),
                 _c("basis", "dict", "", "transfer: waiting taken off | duration: may contain waiting", null=True),
                 _c("measured_ns", I64, "ns", "time of the calls with an expectation (of all, where none has one), mean "
                    "of a rank and step", null=True),
@@ -908,6 +1026,10 @@ TABLES: dict[str, Table] = {
                 _c("least_ns", I64, "ns", "least time by the links", null=True, formula="Σ S × factor / link"),
                 _c("low_ns", I64, "ns", "lower end of the expectation's band", null=True),
                 _c("high_ns", I64, "ns", "upper end of the expectation's band", null=True),
+                _c("exposed_ns", I64, "ns", "attributed exposed time, mean of a rank and step", null=True),
+                _c("avoidable_ns", I64, "ns", "of it avoidable, at most; see `exposure`", null=True),
+                _c("structural_ns", I64, "ns", "of it structural", null=True),
+                _c("unknown_ns", I64, "ns", "of it what cannot be told; the rest is waiting", null=True),
                 _c("over_ns", I64, "ns", "transfer beyond the band, summed call by call", null=True,
                    formula="Σ max(0, transfer - high)"),
                 _c("ratio", "float64", "ratio", "measured over expected, median of calls", null=True),
@@ -916,6 +1038,8 @@ TABLES: dict[str, Table] = {
                    null=True, formula="algbw × bus_factor"),
                 _c("busbw_max_gbps", "float64", "GB/s", "largest bus bandwidth of a call", null=True),
                 _c("limit_gbps", "float64", "GB/s", "bus bandwidth at the least time", null=True),
+                _c("hide_gbps", "float64", "GB/s", "bandwidth at which all compute of a step would just hide it",
+                   null=True, formula="wire bytes of a step / compute of a step"),
                 _c("ceiling_gbps", "float64", "GB/s", "what NCCL's rings reach inside a node", null=True),
                 _c("verdict", "dict", "", "of the calls that most of the expected time belongs to; see `collectives`",
                    null=True),

@@ -97,7 +97,7 @@ _LINKS = {c: c.name.lower() for c in LinkConfidence}
 _OF_CALL = (
     "device", "ordinal", "op", "op_raw", "group_name", "group_desc", "group_size", "seq", "comms_id", "src_rank",
     "dst_rank", "in_nelems", "out_nelems", "dtype", "payload_bytes", "stream", "n_activities", "kernel", "family",
-    "coalesced_into",
+    "coalesced_into", "witness",
 )  # fmt: skip
 _OF_LABEL = ("strategy", "axes", "purpose", "phase", "variant", "confidence", "tier", "rule")
 

@@ -15,11 +15,14 @@ from tracekit.analysis.coverage import conflicts, coverage, unlabelled_sites
 from tracekit.analysis.detail import activity_table, call_table, group_key
 from tracekit.analysis.findings import rank_findings
 from tracekit.analysis.membership import Membership
+from tracekit.analysis.pipeline.extract import rank_pipeline
 from tracekit.analysis.sites import call_sites
+from tracekit.analysis.slowdown import Slowdown, slowdown
 from tracekit.analysis.steps import Window, distinct_markers, launched_in, windows
 from tracekit.model import CPU_DEVICE
 
 if TYPE_CHECKING:
+    from tracekit.analysis.pipeline.parts import RankPipeline
     from tracekit.model import LabelledRank
 
 Row = dict[str, Any]
@@ -45,6 +48,7 @@ class RankTables:
     sites: list[Row] = field(default_factory=list)
     unlabelled: list[Row] = field(default_factory=list)
     votes: Votes = field(default_factory=dict)
+    pipeline: RankPipeline | None = None
 
 
 def analyze_rank(labelled: LabelledRank, *, origin_ns: int) -> RankTables:
@@ -66,7 +70,8 @@ def analyze_rank(labelled: LabelledRank, *, origin_ns: int) -> RankTables:
         counts, on_device = calls.count(device, rows, at, found)
         for window, one, count in zip(found, accounts[1:-1], counts, strict=True):
             _step_rows(out, labelled.rank, device, window, one, count, origin_ns, calls.untimed_on(device))
-        out.totals.append(_total(labelled.rank, device, accounts, on_device, calls.untimed_on(device)))
+        total = _total(labelled.rank, device, accounts, on_device, calls.untimed_on(device))
+        out.totals.append(total | _slowdown(slowdown(acts, rows)))
     if labelled.meta.witness is not None:
         out.totals.append(_compute_unknown(labelled))
     out.activities = activity_table(labelled, step_of_row, origin_ns)
@@ -76,6 +81,7 @@ def analyze_rank(labelled: LabelledRank, *, origin_ns: int) -> RankTables:
     out.sites = call_sites(labelled)
     out.unlabelled = unlabelled_sites(labelled)
     out.votes = votes(labelled, calls.step, {s["step"] for s in out.steps if s["complete"]})
+    out.pipeline = rank_pipeline(labelled, markers, calls.step, origin_ns)
     out.findings += conflicts(labelled)
     out.findings += rank_findings(labelled, out.totals, out.steps, step_of_row, renumbered)
     return out
@@ -163,6 +169,12 @@ _TIMES = ("total_ns", "hidden_ns", "exposed_ns", "exposed_alone_ns", "attributed
 _NEEDS_COMPUTE = (
     "busy_ns", "compute_ns", "comm_ns", "hidden_ns", "exposed_ns", "overlap_ratio", "copy_ns", "fused_ns", "idle_ns",
 )  # fmt: skip
+
+
+def _slowdown(s: Slowdown) -> Row:
+    return {
+        "slowdown_ratio": s.ratio, "slowdown_kernels": s.kernels, "slowdown_runs": s.runs, "slowdown_ns": s.extra_ns,
+    }  # fmt: skip
 
 
 def _groups(labelled: LabelledRank) -> list[Row]:

@@ -14,7 +14,7 @@ from tracekit.errors import UsageError
 if TYPE_CHECKING:
     from tracekit.label import Rules
 
-KINDS = ("kernel", "step", "rule", "fact", "framework", "order", "creation")
+KINDS = ("kernel", "step", "chunk", "rule", "fact", "framework", "order", "creation")
 
 
 @click.group("rules", no_args_is_help=True)
@@ -66,6 +66,7 @@ def _all(rules: Rules) -> list[tuple[str, Any]]:
     return [
         *(("kernel", r) for r in rules.kernels),
         *(("step", r) for r in rules.steps),
+        *(("chunk", r) for r in rules.chunks),
         *(("rule", r) for r in rules.labels),
         *(("fact", r) for r in rules.facts),
         *(("framework", r) for r in rules.frameworks),
@@ -77,7 +78,7 @@ def _all(rules: Rules) -> list[tuple[str, Any]]:
 def _conclusion(kind: str, rule: Any) -> str:
     if kind == "kernel":
         return f"{_plain(rule.kind)} {rule.family or ''}".strip()
-    if kind == "step":
+    if kind in ("step", "chunk"):
         return _plain(rule.pattern)
     if kind == "framework":
         return str(rule.title)

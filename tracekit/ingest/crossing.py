@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from tracekit.analysis.crossrank.clocks import Clock
     from tracekit.analysis.crossrank.run import CallColumns, CrossRank
     from tracekit.analysis.crossrank.split import RankSplit
     from tracekit.ingest.identity import Part
@@ -22,26 +23,29 @@ UNKNOWN_RANK, ONE_RANK = "rank-unknown", "one-rank"
 """Why no call of a recording could be matched at all."""
 
 
-def add_cross_rank(out: RunTables, used: Sequence[tuple[PartResult, Part]]) -> list[CallColumns | str]:
+def add_cross_rank(
+    out: RunTables, used: Sequence[tuple[PartResult, Part]]
+) -> tuple[list[CallColumns | str], list[Clock | None]]:
     """Fill the cross-rank tables of a run and the columns that need other ranks; without two known ranks, the reason.
 
     used: recordings in the run's order, each with its rank; their files must still be there. Returns what is added to
-    the calls of each, or why nothing.
+    the calls of each, or why nothing, and the clock of each.
     """
     for name in TABLES:
         out.tables[name] = []
     known = [i for i, (r, p) in enumerate(used) if p.rank is not None and "busy" in r.detail]
     several = len({used[i][1].rank for i in known}) > 1
     added: list[CallColumns | str] = [UNKNOWN_RANK if p.rank is None else ONE_RANK for _, p in used]
+    clocks: list[Clock | None] = [None] * len(used)
     if several:
         result = _run(out, [used[i] for i in known])
         out.tables |= result.tables
         out.tables["findings"] += result.findings
-        for i, columns, split in zip(known, result.columns, result.splits, strict=True):
-            added[i] = columns
+        for i, columns, split, clock in zip(known, result.columns, result.splits, result.clocks, strict=True):
+            added[i], clocks[i] = columns, clock
             _put_split(out, used[i][1].rank, split)
     out.added = [a for a, (r, _) in zip(added, used, strict=True) if "activities" in r.detail]
-    return added
+    return added, clocks
 
 
 _WORKER_NAME = re.compile(r"^(?:rank[-_.]?\d+[-_.])?(?P<host>.+)_\d+\.\d{13,19}\.pt\.trace\.json")

@@ -32,8 +32,9 @@ def rank_of_run(
     Raises UsageError otherwise.
     """
     paths = list(paths)
-    files = discover(paths).files
-    if len(files) == 1:
+    there = discover(paths, witnesses=True)
+    files = there.files
+    if len(files) == 1 and not there.witnesses:
         parts = labelled_parts(str(files[0]), options)
         if len(parts) == 1 and rank in (None, parts[0].meta.rank):
             return parts[0]
@@ -45,5 +46,5 @@ def rank_of_run(
         raise UsageError(
             f"name the rank, as RANK:ID or RANK:TEXT; ranks here: {present} (a trace without rank: give its file alone)"
         )
-    parts = labelled_parts(hits[0]["source"], replace(options, job=found.job))
+    parts = labelled_parts(hits[0]["source"], replace(options, job=found.job, witnesses=found.witnesses))
     return next(p for p in parts if p.meta.part == hits[0]["part"])

@@ -21,8 +21,9 @@ from tracekit.ingest.expecting import add_expected
 from tracekit.ingest.identity import Decision, Part, resolve
 from tracekit.ingest.layout import layout_row
 from tracekit.ingest.optables import read_op_tables
+from tracekit.ingest.pipeline import add_pipelines
 from tracekit.ingest.usermap import user_ranks
-from tracekit.ingest.witnesses import add_hang
+from tracekit.ingest.witnesses import add_hang, gather
 from tracekit.ingest.worker import Failure, Options, PartResult, learns_more, rules_of, work
 from tracekit.label.learn import learn, merged
 from tracekit.model import on_unix_clock
@@ -46,6 +47,7 @@ class RunTables:
     `added`: what the cross-rank step adds to the calls of each of `details`, or why it cannot; `expected`: what theory
     adds to them, with the inputs it had and what it lacks in `theory_inputs`.
     hang: the post-mortem of the flight recorder dumps (`tracekit.analysis.hang`), None without any.
+    witnesses: rank → file of another account of its calls, joined with its trace.
     `origin_ns` is the run's origin; `absolute` tells whether it is Unix time.
     """
 
@@ -56,12 +58,13 @@ class RunTables:
     details: list[tuple[int | None, dict[str, str], int]] = field(default_factory=list)
     added: list[CallColumns | str] = field(default_factory=list)
     expected: list[CallColumns] = field(default_factory=list)
-    theory_inputs: Row = field(default_factory=lambda: {"inputs": [], "missing": []})
+    theory_inputs: Row = field(default_factory=lambda: {"inputs": [], "missing": [], "utilisation": {}})
     coverage: Row = field(default_factory=dict)
     sites: list[Row] = field(default_factory=list)
     devices: tuple[str, ...] = ()
     frameworks: dict[str, str] = field(default_factory=dict)  # id → title
     hang: Row | None = None
+    witnesses: dict[int, str] = field(default_factory=dict)
     layout: Row = field(default_factory=lambda: {"declared": None, "inferred": None})
     job: Job | None = None
     solution: Solution | None = None
@@ -83,14 +86,16 @@ def run(
     """
     user = user_ranks(rank_regex, rank_map)
     found = discover(paths, op_tables=True, witnesses=True)
-    witnesses = found.witnesses
-    if not found.files:  # witnesses stand for themselves where no profiler looked
-        found.files, found.witnesses = witnesses, []
+    witnesses = gather(found.witnesses, user=user)
+    if found.files:
+        options = replace(options, witnesses={rank: one.meta.path for rank, one in witnesses.ranks.items()})
+    else:  # witnesses stand for themselves where no profiler looked
+        found.files, witnesses.failures = found.witnesses, []
     if user and found.files and all(user(str(f)) is None for f in found.files):
         raise UsageError(f"--rank-regex / --rank-map: none of the {len(found.files)} files matches; ranks are untold")
     results, failures = _work(found, options, workers, progress)
     stragglers = read_op_tables(found.op_tables, strict=options.strict)
-    failures += stragglers.failures
+    failures += [*stragglers.failures, *witnesses.failures]
     if failures and (options.strict or not (results or stragglers.rows)):
         raise UnusableInput("\n".join(f.message for f in failures[:5]))
     results.sort(key=lambda r: (r.meta.path, r.meta.part))
@@ -106,7 +111,8 @@ def run(
     out = _collect(results, parts, decision, found, failures, options, solution)
     stragglers.into(out.tables)
     out.job_groups = merged(seen)
-    add_hang(out, witnesses, options, job, user)
+    out.witnesses = dict(options.witnesses)
+    add_hang(out, witnesses, options, job)
     return _with_layout(out, options, job, solution)
 
 
@@ -213,7 +219,9 @@ def _collect(
     out.tables["groups"] = _groups(used)
     out.tables["health"] = _health(results, parts, found, failures)
     out.tables["findings"] = _findings(used, decision, failures)
-    add_expected(out, used, add_cross_rank(out, used), options, solution)
+    added, clocks = add_cross_rank(out, used)
+    add_expected(out, used, added, options, solution)
+    add_pipelines(out, used, clocks, solution)
     out.tables["by_strategy"] = [
         {"rank": t["rank"], "device": t["device"], "strategy": name} | row
         for t in out.tables["totals"]

@@ -138,18 +138,11 @@ def post_mortem(
     return hang(found, how) | {"sources": sorted(w.meta.path for w in found.ranks.values()), "notes": notes}
 
 
-def add_hang(
-    out: RunTables,
-    paths: Iterable[Path],
-    options: Options,
-    job: Job,
-    user: Callable[[str], int | None] | None,
-) -> None:
+def add_hang(out: RunTables, found: Witnesses, options: Options, job: Job) -> None:
     """Add the post-mortem of the dumps among a run's files, and a finding for each suspect.
 
     A dump of a job that still ran may show a circle or a transfer under way: that is no finding.
     """
-    found = gather(paths, user=user)
     if not found.ranks:
         return
     found.world_size = found.world_size or out.world_size

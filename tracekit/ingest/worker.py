@@ -10,6 +10,8 @@ from tracekit.errors import UnusableInput
 from tracekit.label.learn import Declared, view
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from tracekit.analysis import RankTables
     from tracekit.label import Rules
     from tracekit.label.job import Job
@@ -25,6 +27,7 @@ class Options:
     detail: folder for what each trace leaves on disk (Arrow files), or None for nothing, and so no cross-rank step.
     activities: leave the table of device activities there, too.
     declared: what the user says of layout and groups; job: what all ranks together show, once that is known.
+    witnesses: rank → file that tells its communication from another side (a flight recorder dump).
     """
 
     strict: bool = False
@@ -34,6 +37,7 @@ class Options:
     activities: bool = True
     declared: Declared = field(default_factory=Declared)
     job: Job | None = None
+    witnesses: Mapping[int, str] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -77,6 +81,10 @@ def declared(layout: str | None, group_map: str | None, config: str | None) -> D
     from tracekit.label.layout import parse_layout, read_map, read_run_toml
 
     told = read_run_toml(config) if config is not None else None
+    if told is not None and {"model", "training", "hardware"} & set(told.tables):
+        from tracekit.analysis.expected.planned import check_tables
+
+        check_tables(told.tables)  # a mistake shows before any trace is read
     roles = read_map(group_map) if group_map is not None else ()
     return Declared(
         parse_layout(layout) if layout is not None else told.layout if told else None,
@@ -119,7 +127,11 @@ def label(trace: RankTrace | Witness, rules: Rules, options: Options) -> tuple[L
     from tracekit.label.witness import describe_witness
     from tracekit.model import Witness
 
-    labelled = describe_witness(trace, rules) if isinstance(trace, Witness) else describe_rank(trace, rules)
+    if isinstance(trace, Witness):
+        labelled = describe_witness(trace, rules)
+    else:
+        labelled = describe_rank(trace, rules)
+        _join(labelled, rules, options)
     labeller = Labeller(labelled, rules)
     labeller.label(options.job or Job())
     observed = observe(labelled, rules, labeller.traffic)
@@ -129,6 +141,20 @@ def label(trace: RankTrace | Witness, rules: Rules, options: Options) -> tuple[L
     if any(job.claims.get(g.key) for g in observed.groups):
         labeller.label(job)
     return labelled, observed, job
+
+
+def _join(labelled: LabelledRank, rules: Rules, options: Options) -> None:
+    """Take what the witness of this rank knows more; the trace tells its rank, or its name does."""
+    from tracekit.ingest.names import rank_in_name
+    from tracekit.label.join import join
+    from tracekit.parsers import parse_witness
+
+    meta = labelled.meta
+    rank = meta.rank if meta.rank is not None else rank_in_name(meta.path)
+    path = options.witnesses.get(rank) if rank is not None else None
+    if path is not None:
+        for witness in parse_witness(path, strict=options.strict):
+            join(labelled, witness, rules)
 
 
 def work(number: int, path: str, options: Options) -> list[PartResult] | Failure:

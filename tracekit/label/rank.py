@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tracekit.label.apply import Labeller, described
+from tracekit.label.chunks import find_chunks
 from tracekit.label.collectives import Attached, attach, describe_activities
 from tracekit.label.engine import explain
 from tracekit.label.frameworks import detect
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from tracekit.model import RankTrace
 
 
+POINT_TO_POINT = ("send", "recv")
 _OPERATORS = (IS_C10D, IS_FUNCTIONAL, IS_WRAPPER)
 
 
@@ -93,6 +95,7 @@ def describe_rank(trace: RankTrace, rules: Rules) -> LabelledRank:
         window_ns=trace.window_ns,
         frameworks=detect(rules.frameworks, trace.names, trace.meta.extra, descriptions),
         step_names=steps.names,
+        pipeline=find_chunks(trace, rules.chunks) if any(c.op in POINT_TO_POINT for c in calls) else None,
     )
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tracekit.errors import RuleError
 from tracekit.label.behaviour import TRAFFIC
+from tracekit.label.chunks import ChunkRule
 from tracekit.label.frameworks import FrameworkRule
 from tracekit.label.kernels import KernelRule
 from tracekit.label.layout.tables import TABLES as LAYOUT_TABLES
@@ -67,6 +68,10 @@ _SCHEMA: dict[str, dict[str, Field]] = {
         "id": Field("str", required=True), "pattern": Field("pattern", required=True),
         "phase": Field("str"), "rank": Field("int"), "note": Field("str"),
     },
+    "chunk": {
+        "id": Field("str", required=True), "pattern": Field("pattern", required=True),
+        "kind": Field("str", choices=("F", "B", "I", "W", "FB")), "rank": Field("int"), "note": Field("str"),
+    },
     "op": {"name": Field("str", required=True), "spellings": Field("strings"), "traffic": Field("bool")},
     "c10d": {
         "name": Field("str", required=True), "op": Field("str", required=True), "input": Field("int"),
@@ -103,6 +108,7 @@ class Rules:
 
     kernels: list[KernelRule] = field(default_factory=list)
     steps: list[StepRule] = field(default_factory=list)
+    chunks: list[ChunkRule] = field(default_factory=list)
     labels: list[LabelRule] = field(default_factory=list)
     facts: list[FactRule] = field(default_factory=list)
     frameworks: list[FrameworkRule] = field(default_factory=list)
@@ -213,6 +219,8 @@ def _entry(rules: Rules, table: str, raw: dict[str, Any], place: Place) -> None:
         rules.kernels.append(_kernel(entry, place))
     elif table == "step":
         rules.steps.append(StepRule(source=place.file, **entry))
+    elif table == "chunk":
+        rules.chunks.append(ChunkRule(source=place.file, **entry))
     elif table == "framework":
         rules.frameworks.append(_framework(entry, place))
     elif table == "rule":
@@ -271,7 +279,8 @@ def load_rules(extra_files: Iterable[str | Path] = (), step_pattern: str | None 
     for path in paths:
         _read(extra, read_rule_file(path), str(path))
     extra.steps = [replace(r, rank=USER_RANK) if r.rank == UNRANKED else r for r in extra.steps]
-    for name in ("kernels", "steps", "labels", "facts", "frameworks"):
+    extra.chunks = [replace(r, rank=USER_RANK) if r.rank == UNRANKED else r for r in extra.chunks]
+    for name in ("kernels", "steps", "chunks", "labels", "facts", "frameworks"):
         table = "rule" if name == "labels" else name.rstrip("s")
         _unique(getattr(extra, name), table)
         _unique(getattr(base, name), table)

@@ -48,7 +48,7 @@ def describe_witness(witness: Witness, rules: Rules) -> LabelledRank:
     groups = {g.key: g for g in witness.groups}
     counted = issued(witness, words)
     calls = [_call(witness.calls[i], groups, rules) for i in counted]
-    _number(calls)
+    number(calls)
     places: dict[tuple[str, ...], tuple[str, ...]] = {}
     for call in calls:
         call.frames = places.setdefault(call.frames, call.frames)  # calls of one place share one object
@@ -116,6 +116,8 @@ def _call(seen: WitnessCall, groups: dict[str, WitnessGroup], rules: Rules) -> C
     known = [n for n in (call.in_nelems, call.out_nelems) if n is not None]
     if known and found is not None:
         call.payload_bytes = max(known) * found.bytes
+    if call.payload_bytes is None:
+        call.payload_bytes = seen.payload_bytes
     for sides, place in ((_PEER, seen.peer), (_ROOT, seen.root)):
         if op in sides and place is not None and group.ranks and 0 <= place < len(group.ranks):
             setattr(call, sides[op], group.ranks[place])
@@ -135,7 +137,8 @@ def scopes(seen: WitnessCall) -> tuple[str, ...]:
     return _BACKWARD if (seen.thread_name or "").startswith("pt_autograd") else ()
 
 
-def _number(calls: Iterable[Call]) -> None:
+def number(calls: Iterable[Call]) -> None:
+    """Number the calls of each group in order of issue."""
     ordinal: Counter[object] = Counter()
     for call in calls:
         key = (call.group_name, call.members if call.group_name is None else None, call.group_size)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tracekit.model import CPU_DEVICE
-from tracekit.output import crossrank, expected
+from tracekit.output import crossrank, expected, pipeline
 from tracekit.output.text import Grid, clean, ms, percent
 
 if TYPE_CHECKING:
@@ -49,6 +49,8 @@ def summarise(run: RunTables, *, all_ranks: bool = False, steps: bool = False) -
         _worst(run),
         _sites(run),
         *crossrank.grids(run),
+        *pipeline.grids(run),
+        expected.hiding(run),
         expected.grid(run),
         _unlabelled(run),
     ]
@@ -63,6 +65,7 @@ def summarise(run: RunTables, *, all_ranks: bool = False, steps: bool = False) -
         definitions=(
             *DEFINITIONS,
             *((crossrank.DEFINITION,) if run.tables["waiting"] else ()),
+            *((pipeline.DEFINITION,) if run.tables["bubble"] else ()),
             *((expected.DEFINITION,) if run.tables.get("theory") else ()),
         ),
     )
@@ -137,7 +140,7 @@ def _verdict(run: RunTables, windows: Sequence[Row]) -> str:
         whole = sum(r["attributed_ns"] or 0 for r in top.values())
         amount = percent(row["attributed_ns"], whole)
         text += f" {amount} of it has no label." if name == "unknown" else f" Most of it is {name} ({amount})."
-    return text
+    return f"{text} {expected.sentence(run)}".rstrip()
 
 
 def _by_strategy(run: RunTables) -> dict[str, Row]:

@@ -43,12 +43,13 @@ class CallColumns:
 
 @dataclass(slots=True)
 class CrossRank:
-    """Rows of `matches`, `waiting`, `clocks`, `imbalance` and findings; per recording call columns and splits."""
+    """Rows of `matches`, `waiting`, `clocks`, `imbalance` and findings; per recording call columns, split and clock."""
 
     tables: dict[str, list[Row]]
     findings: list[Row] = field(default_factory=list)
     columns: list[CallColumns] = field(default_factory=list)
     splits: list[RankSplit] = field(default_factory=list)
+    clocks: list[Clock] = field(default_factory=list)
 
 
 def cross_rank(
@@ -76,6 +77,7 @@ def cross_rank(
         }
     )
     out.findings = [*unmatched_findings(matched.unmatched, parts), *_clock_findings(out.tables["clocks"])]
+    out.clocks = clocks
     out.columns = [_columns(p, n, matched, flat, split, rows, clocks[n]) for n, p in enumerate(parts)]
     for one, part, columns in zip(inputs, parts, out.columns, strict=True):
         start = np.where(part.start == NO_TIME, NO_TIME, part.start - one.shift)

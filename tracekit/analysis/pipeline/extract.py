@@ -1,0 +1,208 @@
+"""One labelled rank → the forward and backward work of its pipeline stages, and its messages.
+
+Annotations tell best. Without them (torch's Schedule1F1B writes none) the work between point-to-point calls is cut
+where it changes between forward and backward: what ran inside the autograd engine is backward. Where only forwards are
+annotated (Megatron's `forward_step`), the backwards come from there.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tracekit.analysis.intervals import union
+from tracekit.analysis.pipeline.parts import Chunk, Mark, Message, RankPipeline
+from tracekit.analysis.steps import launched_in
+from tracekit.model import CPU_DEVICE, NO_TIME, Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from tracekit.model import Call, ChunkSpan, LabelledRank, Marker, PipelineSpans
+
+INSIDE = frozenset({"tp", "sp", "cp", "ep", "etp"})
+"""Strategies whose communication is part of a micro-batch's way through a stage."""
+_TOLD = re.compile(r"PP:(?P<stage>\d{1,9})(?P<op>SEND|RECV)_(?P<kind>[FB])(?P<mb>\d{1,9})")
+
+
+def rank_pipeline(
+    labelled: LabelledRank, markers: list[Marker], steps: Sequence[int | None], origin: int
+) -> RankPipeline | None:
+    """The pipeline work of one rank; None when no call of it is pipeline-parallel.
+
+    markers: of `distinct_markers`; steps: step of each call, None = none; origin: ns that all times count from.
+    """
+    spans = labelled.pipeline
+    own = [i for i, c in enumerate(labelled.calls) if c.op in ("send", "recv") and c.label.strategy == "pp"]
+    if spans is None or not own:
+        return None
+    on_host = bool((labelled.activities.device == CPU_DEVICE).any())
+    work = _Work(labelled, markers)
+    out = RankPipeline(groups=tuple(sorted({c.members for i in own if (c := labelled.calls[i]).members})))
+    out.messages = [_message(i, labelled.calls[i], steps[i], on_host, origin) for i in own]
+    if spans.chunks:
+        waits = sorted(_end(labelled.calls[i]) for i in own if labelled.calls[i].op == "recv") if on_host else []
+        found = (work.annotated(span, waits, origin) for span in _outermost(spans.chunks))
+        out.chunks = [chunk for chunk in found if chunk is not None]
+    if all(c.kinds == "F" for c in out.chunks):
+        told = bool(out.chunks)
+        between = work.between([labelled.calls[i] for i in own], spans, on_host, origin)
+        out.chunks += [c for c in between if not told or c.kinds == "B"]
+    out.chunks.sort(key=lambda c: (c.ts, c.dur))
+    out.comm = _between(labelled, out.chunks, origin)
+    return out
+
+
+def _end(call: Call) -> int:
+    """End of a receive on the host; `NO_TIME` when it has none."""
+    return NO_TIME if call.ts is None or call.dur is None else call.ts + call.dur
+
+
+def _between(labelled: LabelledRank, chunks: Sequence[Chunk], origin: int) -> list[tuple[int, int]]:
+    """Communication between chunks, but for the pipeline's own and what is part of a stage, ns from the origin."""
+    acts = labelled.activities
+    apart = np.array([c.label.strategy not in INSIDE | {"pp"} for c in labelled.calls] + [True], np.bool_)
+    rows = np.flatnonzero((acts.kind == Kind.COMM) & apart[acts.call])
+    starts, ends = union(acts.ts[rows] - origin, acts.ts[rows] + acts.dur[rows] - origin)
+    out: list[tuple[int, int]] = []
+    free = None
+    for chunk in chunks:
+        if free is not None and chunk.ts > free:
+            a, b = int(np.searchsorted(ends, free, "right")), int(np.searchsorted(starts, chunk.ts, "left"))
+            spans = zip(starts[a:b].tolist(), ends[a:b].tolist(), strict=True)
+            out += [(max(s, free), min(e, chunk.ts)) for s, e in spans]
+        free = max(free or chunk.ts, chunk.ts + chunk.dur)
+    return out
+
+
+def _outermost(spans: Sequence[ChunkSpan]) -> list[ChunkSpan]:
+    """Spans that lie in no other: an overlapped pair may hold its halves."""
+    out: list[ChunkSpan] = []
+    for span in sorted(spans, key=lambda s: (s.start, -s.end)):
+        if not out or span.end > out[-1].end:
+            out.append(span)
+    return out
+
+
+def _message(position: int, call: Call, step: int | None, on_host: bool, origin: int) -> Message:
+    told = next((m for s in reversed(call.scopes) if (m := _TOLD.fullmatch(s))), None)
+    mark: Mark | None = (told["kind"], int(told["stage"]), int(told["mb"])) if told else None
+    send = call.op == "send"
+    blocked = []
+    if call.ts is not None and call.dur is not None:  # a receive, or the kernel of a send
+        blocked.append((call.ts - origin, call.ts - origin + call.dur))
+    if on_host and call.call_ts is not None and call.call_end is not None:
+        blocked.append((call.call_ts - origin, call.call_end - origin))
+    return Message(
+        position, send, call.dst_rank if send else call.src_rank, step,
+        None if call.call_ts is None else call.call_ts - origin, None if call.ts is None else call.ts - origin,
+        call.dur, mark, tuple(blocked),
+    )  # fmt: skip
+
+
+class _Work:
+    """Rows of a rank that belong to micro-batches, in order of launch: ts, end, launch int64 ns; compute bool."""
+
+    def __init__(self, labelled: LabelledRank, markers: list[Marker]) -> None:
+        acts = labelled.activities
+        call_inside = np.array([c.label.strategy in INSIDE for c in labelled.calls] + [False], np.bool_)
+        compute = np.isin(acts.kind, (Kind.COMPUTE, Kind.FUSED))
+        belongs = compute | ((acts.kind == Kind.COMM) & call_inside[acts.call])
+        keep = np.flatnonzero(belongs & (acts.launch_ts > NO_TIME))
+        keep = keep[np.argsort(acts.launch_ts[keep], kind="stable")]
+        self.launch, self.ts = acts.launch_ts[keep], acts.ts[keep]
+        self.end, self.compute = acts.ts[keep] + acts.dur[keep], compute[keep]
+        self.source = "operators" if (acts.device == CPU_DEVICE).any() else "kernels"
+        self._markers = markers
+        self.marker = launched_in(self.launch, markers)
+
+    def step(self, row: int) -> int | None:
+        """Step number of a row; None outside every step."""
+        at = int(self.marker[row])
+        return None if at < 0 else self._markers[at].step if self._markers else 0
+
+    def annotated(self, span: ChunkSpan, waits: list[int], origin: int) -> Chunk | None:
+        """Work launched inside an annotation, after the last receive that was waited for in it.
+
+        Some have none (the input gradient of the first stage): they take no time, after what was launched before.
+        None outside every step.
+        """
+        a, b = np.searchsorted(self.launch, (span.start, span.end), "left").tolist()
+        last = int(np.searchsorted(waits, span.end, "left")) - 1 if waits else -1
+        if last >= 0 and waits[last] > span.start:
+            after = int(np.searchsorted(self.launch, waits[last], "left"))
+            a = after if after < b else a
+        chunk = self._chunk(np.arange(a, b), span.actions, "annotation", origin)
+        if chunk is not None:
+            return chunk
+        at = int(launched_in(np.array([span.start], np.int64), self._markers)[0])
+        if at < 0:
+            return None
+        ts = span.start if self.source == "operators" else int(self.end[:a].max(initial=span.start))
+        return Chunk(span.actions, self._markers[at].step if self._markers else 0, ts - origin, 0, 0, "annotation")
+
+    def _chunk(self, rows: NDArray[np.intp], actions: tuple[Mark, ...], source: str, origin: int) -> Chunk | None:
+        computes = rows[self.compute[rows]] if len(rows) else rows
+        if not len(computes) or (step := self.step(int(rows[0]))) is None:
+            return None
+        ts, end = int(self.ts[rows].min()), int(self.end[rows].max())
+        active = union(self.ts[computes], self.end[computes])
+        return Chunk(actions, step, ts - origin, end - ts, int((active[1] - active[0]).sum()), source)
+
+    def between(self, calls: list[Call], spans: PipelineSpans, on_host: bool, origin: int) -> list[Chunk]:
+        """Runs of rows of one kind that no message, step or optimizer interrupts.
+
+        A message cuts where the host made the call, a receive of a host trace where it was waited for; and a receive on
+        a device between two rows that it kept apart: it may have been posted long before.
+        """
+        kept = np.flatnonzero(~_inside(self.launch, spans.optimizer))
+        backward = _inside(self.launch[kept], spans.backward)
+        cuts = [_end(c) if on_host and c.op == "recv" else c.call_ts or NO_TIME for c in calls]
+        order = np.argsort(np.array(cuts, np.int64), kind="stable")
+        at = np.searchsorted(np.array(cuts, np.int64)[order], self.launch[kept], "right")
+        waited = {} if on_host else self._waited(calls, kept)
+        cut = (np.diff(at) != 0) | (np.diff(backward.astype(np.int8)) != 0) | (np.diff(self.marker[kept]) != 0)
+        cut[list(waited)] = True
+        change = np.flatnonzero(cut)
+        out = []
+        edges = [0, *(change + 1).tolist(), len(kept)] if len(kept) else []
+        sends = np.array([c.op == "send" for c in calls], np.bool_)[order]
+        for a, b, left in zip(edges[:-1], edges[1:], [0, *at[change].tolist()], strict=False):
+            kind = "B" if backward[a] else "F"
+            chunk = self._chunk(kept[a:b], ((kind, None, None),), self.source, origin)
+            if chunk is None:
+                continue
+            here = int(at[a])
+            right = int(at[b]) if b < len(kept) else len(calls)
+            before, after = order[left:here], order[here:right]
+            chunk.before = (*before[~sends[left:here]].tolist(), *waited.get(a - 1, ()))
+            chunk.after = tuple(after[sends[here:right]].tolist())
+            out.append(chunk)
+        return out
+
+    def _waited(self, calls: list[Call], kept: NDArray[np.intp]) -> dict[int, tuple[int, ...]]:
+        """Position of a kept row → receives that ended after all work up to it and before the next row started."""
+        out: dict[int, tuple[int, ...]] = {}
+        if len(kept) < 2:
+            return out
+        done, start = np.maximum.accumulate(self.end[kept])[:-1], self.ts[kept][1:]
+        for i, call in enumerate(calls):
+            if call.op != "recv" or (end := _end(call)) == NO_TIME:
+                continue
+            last = int(np.searchsorted(done, end, "right")) - 1
+            if last >= 0 and end <= start[last]:
+                out[last] = (*out.get(last, ()), i)
+        return out
+
+
+def _inside(times: NDArray[np.int64], spans: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Which times lie in one of the disjoint ascending [start, end) intervals."""
+    if not len(spans):
+        return np.zeros(len(times), np.bool_)
+    at = np.searchsorted(spans[:, 0], times, "right") - 1
+    out: NDArray[np.bool_] = (at >= 0) & (times < spans[np.maximum(at, 0), 1])
+    return out

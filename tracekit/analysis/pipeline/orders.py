@@ -1,0 +1,58 @@
+"""The order of work of each rank of one pipeline in one step, as it was recorded."""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from tracekit.analysis.pipeline.lines import Line
+    from tracekit.analysis.pipeline.parts import Chunk, RankPipeline
+
+ANNOTATION = "annotation"
+NOISE = 0.05
+"""Work without an annotation below this share of the median forward is no forward: detaching, casting, counting."""
+
+
+def ordered(line: Line, parts: Mapping[int, RankPipeline], step: int) -> list[list[Chunk]]:
+    """Chunks of each rank of the line in its order."""
+    out = []
+    for position, rank in enumerate(line.ranks):
+        part = parts[rank]
+        chunks = [c for c in part.chunks if c.step == step]
+        out.append(_cleaned(line, position, part, chunks))
+    return out
+
+
+def _cleaned(line: Line, position: int, part: RankPipeline, chunks: Sequence[Chunk]) -> list[Chunk]:
+    """Annotated chunks, and of the others those that pass something on, with what one was cut into joined again.
+
+    A forward begins with activations from the stage before, unless it is the first, and sends its own on, unless it
+    is the last; work that does neither belongs to no micro-batch.
+    """
+    before = line.ranks[position - 1] if position else None
+    after = line.ranks[position + 1] if position + 1 < len(line.ranks) else None
+    peer = [m.peer for m in part.messages]
+
+    def passes(c: Chunk) -> bool:
+        got = before is not None and any(peer[i] in (before, None) for i in c.before)
+        sent = after is not None and any(peer[i] in (after, None) for i in c.after)
+        return c.source == ANNOTATION or c.kinds != "F" or got or sent
+
+    kept = [c for c in chunks if passes(c)]
+    forward = [c.compute for c in kept if c.kinds == "F"]
+    least = NOISE * statistics.median(forward) if forward else 0
+    out: list[Chunk] = []
+    for chunk in kept:
+        if chunk.source != ANNOTATION and chunk.kinds == "F" and chunk.compute < least:
+            continue
+        last = out[-1] if out and ANNOTATION not in (out[-1].source, chunk.source) else None
+        if last is not None and last.kinds == chunk.kinds and not last.after and not chunk.before:
+            out[-1] = replace(last, dur=chunk.ts + chunk.dur - last.ts, compute=last.compute + chunk.compute,
+                              after=chunk.after)  # fmt: skip
+        else:
+            out.append(chunk)
+    return out

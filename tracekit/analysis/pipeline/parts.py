@@ -1,0 +1,64 @@
+"""What one rank tells of its pipeline: small rows that a worker hands to the step over all ranks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+Mark = tuple[str, int | None, int | None]
+"""(kind F, B, I or W; stage; micro-batch) of one action, None = not told."""
+
+
+@dataclass(slots=True)
+class Chunk:
+    """Work of one entry of a rank's order: its actions (two that run as one), [ts, ts + dur) ns on the device.
+
+    compute: ns with compute active in it. before, after: positions of the messages received or asked for just before,
+    and sent just after it (only without annotations). source: annotation | operators | kernels.
+    """
+
+    actions: tuple[Mark, ...]
+    step: int
+    ts: int
+    dur: int
+    compute: int
+    source: str
+    before: tuple[int, ...] = ()
+    after: tuple[int, ...] = ()
+
+    @property
+    def kinds(self) -> str:
+        """Kinds of its actions in one word."""
+        return "".join(kind for kind, _, _ in self.actions)
+
+
+@dataclass(slots=True)
+class Message:
+    """A point-to-point call of the pipeline. `call` = its row in `collectives`; ns as in there, None = unknown.
+
+    mark: the action whose result it carries, where an annotation tells: kind F = activations, B = gradients; the stage
+    is that of the rank itself. blocked: [start, end) ns in which the call held its rank up.
+    """
+
+    call: int
+    send: bool
+    peer: int | None
+    step: int | None
+    call_ts: int | None
+    ts: int | None
+    dur: int | None
+    mark: Mark | None = None
+    blocked: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(slots=True)
+class RankPipeline:
+    """Chunks and messages of one rank, in its order; times from the recording's origin.
+
+    groups: members of the groups its messages go through, where known. comm: [start, end) ns between chunks in which
+    other communication than that of pipelines was active.
+    """
+
+    chunks: list[Chunk] = field(default_factory=list)
+    messages: list[Message] = field(default_factory=list)
+    groups: tuple[tuple[int, ...], ...] = ()
+    comm: list[tuple[int, int]] = field(default_factory=list)

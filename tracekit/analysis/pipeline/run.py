@@ -1,0 +1,277 @@
+"""All pipelines of a run: rows of the tables `pipeline` and `bubble`, and findings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tracekit.analysis.detail import group_key
+from tracekit.analysis.pipeline.causes import CAUSES, Causes, Typical, causes
+from tracekit.analysis.pipeline.lines import Line, find_lines
+from tracekit.analysis.pipeline.messages import carried
+from tracekit.analysis.pipeline.orders import ordered
+from tracekit.analysis.pipeline.recognise import Recognised, recognise
+from tracekit.analysis.pipeline.timed import Lags, Span, Timed, idle_split, lags, timed
+from tracekit.theory.schedules import parts as actions_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from tracekit.analysis.crossrank.clocks import Clock
+    from tracekit.analysis.pipeline.parts import Chunk, Mark, Message, RankPipeline
+    from tracekit.theory.schedules import Schedule
+
+Row = dict[str, Any]
+
+
+@dataclass(slots=True)
+class RankInput:
+    """One recording: `shift` ns from its own times to the run's axis; `clock` from there to the common one, if any."""
+
+    rank: int
+    part: RankPipeline
+    shift: int = 0
+    clock: Clock | None = None
+
+    def offset(self, at: int) -> int | None:
+        """ns from the run's axis to the common clock at a time of the recording; None without a common clock."""
+        if self.clock is None or not self.clock.aligned:
+            return None
+        on_axis = at + self.shift
+        return int(self.clock.place(np.array([on_axis], np.int64))[0]) - on_axis
+
+
+@dataclass(slots=True)
+class PipelineTables:
+    """Rows of the tables of pipelines."""
+
+    pipeline: list[Row] = field(default_factory=list)
+    bubble: list[Row] = field(default_factory=list)
+    findings: list[Row] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _Step:
+    """One step of one pipeline; `t`, `lag` None where the ranks have no common clock or the order is not known.
+
+    offsets: per rank, ns from the run's axis to the common clock in this step, None without one.
+    """
+
+    line: Line
+    step: int
+    chunks: list[list[Chunk]]
+    messages: list[list[Message]]
+    offsets: list[int | None]
+    known: Recognised | None = None
+    t: Timed | None = None
+    lag: Lags | None = None
+    reason: str | None = None
+
+
+def pipelines(inputs: Sequence[RankInput], groups: Iterable[Sequence[int]] = ()) -> PipelineTables:
+    """Everything about the pipelines of a job.
+
+    inputs: one recording a rank, in order of rank; groups: pipeline-parallel groups of the layout, where it is known.
+    """
+    by_rank = {one.rank: one for one in inputs}
+    found = find_lines({r: one.part for r, one in by_rank.items()}, groups)
+    steps = [s for line in found for s in _steps(line, by_rank)]
+    ready = [(s.t, s.known.ran) for s in steps if s.t is not None and s.known is not None and s.known.ran is not None]
+    typical = Typical(ready)
+    out = PipelineTables()
+    for s in steps:
+        out.pipeline += _gantt(s, by_rank)
+        out.bubble += _bubbles(s, by_rank, typical)
+    out.findings = list(_findings(steps))
+    return out
+
+
+def _steps(line: Line, by_rank: Mapping[int, RankInput]) -> list[_Step]:
+    """The steps of a line; those that some rank lacks are left with a reason."""
+    parts = {r: by_rank[r].part for r in line.ranks if r in by_rank}
+    numbers = sorted({c.step for part in parts.values() for c in part.chunks})
+    out = []
+    for step in numbers:
+        sent = [[m for m in parts[r].messages if m.step == step] if r in parts else [] for r in line.ranks]
+        if line.reason is not None:
+            chunks = [[c for c in parts[r].chunks if c.step == step] if r in parts else [] for r in line.ranks]
+            out.append(_Step(line, step, chunks, sent, _offsets(line, by_rank, chunks), reason=line.reason))
+            continue
+        chunks = ordered(line, parts, step)
+        s = _Step(line, step, chunks, sent, _offsets(line, by_rank, chunks))
+        orders = tuple(tuple(c.actions for c in row) for row in s.chunks)
+        sends = sum(m.send for row in sent for m in row) if all(sent) else None
+        s.known = recognise(orders, line.ring, sends)
+        s.reason = s.known.reason
+        _place(s, [by_rank[r] for r in line.ranks])
+        out.append(s)
+    return out
+
+
+def _offsets(line: Line, by_rank: Mapping[int, RankInput], chunks: Sequence[Sequence[Chunk]]) -> list[int | None]:
+    return [by_rank[r].offset(row[0].ts) if row and r in by_rank else None
+            for r, row in zip(line.ranks, chunks, strict=True)]  # fmt: skip
+
+
+def _place(s: _Step, ranks: Sequence[RankInput]) -> None:
+    """Put a step on the common clock, if there is one and nothing seems cut."""
+    if not all(s.chunks):
+        return
+    moves = [one.shift + offset for one, offset in zip(ranks, s.offsets, strict=True) if offset is not None]
+    if len(moves) < len(ranks) or len({one.clock.component for one in ranks if one.clock}) > 1:
+        s.reason = "clock"
+        return
+    t = timed(s.chunks, moves)
+    if not t.whole():
+        s.reason = "incomplete"
+        return
+    if not t.backwards and s.line.ring is not True and any(map(_both_ways, s.messages)):
+        s.reason = "no-backward"
+        return
+    s.t = t
+    ran = s.known.ran if s.known else None
+    if ran is not None:
+        parts = [one.part for one in ranks]
+        blocked = [[span for m in row for span in m.blocked] for row in s.messages]
+        s.lag = lags(t, ran, _moved(blocked, moves), _moved([part.comm for part in parts], moves))
+
+
+def _both_ways(messages: Sequence[Message]) -> bool:
+    """Whether a rank both sends to another and receives from it: only training does, in a pipeline that is no ring."""
+    return bool({m.peer for m in messages if m.send} & {m.peer for m in messages if not m.send})
+
+
+def _moved(spans: Sequence[Sequence[Span]], moves: Sequence[int]) -> list[list[Span]]:
+    return [[(a + move, b + move) for a, b in row] for row, move in zip(spans, moves, strict=True)]
+
+
+def _name(line: Line) -> str:
+    return group_key(line.ranks, None, None) or ""
+
+
+# ------------------------------------------------------------------------------------------------ table `pipeline`
+
+
+def _gantt(s: _Step, by_rank: Mapping[int, RankInput]) -> list[Row]:
+    rows: list[Row] = []
+    ran = s.known.ran if s.known is not None else None
+    marks = carried(s.line.ranks, s.messages, ran)
+    for place, rank in enumerate(s.line.ranks):
+        if rank not in by_rank:
+            continue
+        one, offset = by_rank[rank], s.offsets[place]
+        stages = sorted({st for st, home in enumerate(ran.stage_rank) if home == place}) if ran else []
+        head = {"pipeline": _name(s.line), "rank": rank, "step": s.step}
+        for entry, chunk in enumerate(s.chunks[place]):
+            named = _named(chunk, ran, place, entry)
+            for kind, stage, mb in named:
+                times = _times(one, offset, chunk.ts, chunk.dur) | {"compute_ns": chunk.compute, "source": chunk.source}
+                rows.append(head | _what(kind, stage, mb, stages) | times | {"paired": len(named) > 1})
+        for i, m in enumerate(s.messages[place]):
+            mark = marks.get((place, i))
+            kind, stage, mb = mark or ("", None, None)
+            row = head | _what("send" if m.send else "recv", stage, mb, stages) | _times(one, offset, m.ts, m.dur)
+            row |= {"compute_ns": None, "paired": False, "peer": m.peer, "call_id": m.call}
+            row["carries"] = None if mark is None else "activation" if kind == "F" else "gradient"
+            row["source"] = "annotation" if m.mark is not None else "order" if mark is not None else "calls"
+            rows.append(row)
+    return rows
+
+
+def _named(chunk: Chunk, ran: Schedule | None, place: int, entry: int) -> Sequence[Mark]:
+    """The actions of a chunk with what the order tells of them."""
+    if ran is None:
+        return chunk.actions
+    return [(a.kind.value, a.stage, a.micro_batch) for a in actions_of(ran.orders[place][entry])]
+
+
+def _what(op: str, stage: int | None, mb: int | None, stages: Sequence[int]) -> Row:
+    chunk = stages.index(stage) if stage is not None and stage in stages else None
+    return {"op": op, "stage": stage, "chunk": chunk, "micro_batch": mb, "peer": None, "carries": None, "call_id": None}
+
+
+def _times(one: RankInput, offset: int | None, ts: int | None, dur: int | None) -> Row:
+    at = None if ts is None else ts + one.shift
+    return {"ts_ns": at, "aligned_ns": None if at is None or offset is None else at + offset, "dur_ns": dur}
+
+
+# -------------------------------------------------------------------------------------------------- table `bubble`
+
+
+def _bubbles(s: _Step, by_rank: Mapping[int, RankInput], typical: Typical) -> list[Row]:
+    known, t = s.known, s.t
+    found: Causes | None = None
+    if t is not None and known is not None and known.ran is not None and s.lag is not None:
+        found = causes(t, known.ran, known.ideal, typical, s.lag)
+        if found is None:
+            s.reason = "order-cannot-finish"
+    rows = []
+    for place, rank in enumerate(s.line.ranks):
+        if rank not in by_rank:
+            continue
+        shape = known.ideal or known.ran if known is not None else None
+        row: Row = {
+            "pipeline": _name(s.line), "rank": rank, "step": s.step, "position": place,
+            "schedule": known.name if known is not None else None,
+            "stages": shape.stages if shape else None, "micro_batches": shape.micro_batches if shape else None,
+            "deviations": known.deviations[place] if known is not None and known.ideal is not None else None,
+            "deviation": known.first[place] if known is not None else None,
+            "compute_ns": sum(c.compute for c in s.chunks[place]), "reason": s.reason,
+            **dict.fromkeys(_MEASURED), **dict.fromkeys(_EXPLAINED),
+        }  # fmt: skip
+        if t is not None:
+            row |= _measured(t, place)
+            clocks = [by_rank[r].clock for r in s.line.ranks]
+            row["clock_error_ns"] = max((c.error_ns or 0 for c in clocks if c is not None), default=None)
+        if found is not None and s.lag is not None:
+            row |= {f"{cause}_ns": ns for cause, ns in zip(CAUSES, found.idle[place], strict=True)}
+            row |= {"held_ns": s.lag.held[place], "simulated_ns": found.simulated, "closed_form_ns": found.closed_form}
+        rows.append(row)
+    return rows
+
+
+_MEASURED = (
+    "window_ns", "busy_ns", "bubble_ns", "warmup_ns", "steady_ns", "drain_ns", "bubble_over_step_ratio",
+    "bubble_over_ideal_ratio", "clock_error_ns",
+)  # fmt: skip
+_EXPLAINED = (*(f"{cause}_ns" for cause in CAUSES), "held_ns", "simulated_ns", "closed_form_ns")
+
+
+def _measured(t: Timed, place: int) -> Row:
+    begin, finish = t.window
+    busy = sum(t.durations[place])
+    idle = finish - begin - busy
+    warmup, steady, drain = idle_split(t, place)
+    return {
+        "window_ns": finish - begin, "busy_ns": busy, "bubble_ns": idle, "warmup_ns": warmup, "steady_ns": steady,
+        "drain_ns": drain, "bubble_over_step_ratio": idle / (finish - begin) if finish > begin else None,
+        "bubble_over_ideal_ratio": idle / busy if busy else None,
+    }  # fmt: skip
+
+
+def _findings(steps: Sequence[_Step]) -> Iterable[Row]:
+    """One finding a pipeline and reason for which its bubble has no number or no causes."""
+    seen: dict[tuple[str, str], int] = {}
+    for s in steps:
+        if s.reason is not None:
+            key = (_name(s.line), s.reason)
+            seen[key] = seen.get(key, 0) + 1
+    for (name, reason), count in sorted(seen.items()):
+        message = f"pipeline of ranks {name}: {_WORDS[reason]} (in {count} step{'' if count == 1 else 's'})"
+        yield {"severity": "info", "code": f"pipeline-{reason}", "rank": None, "message": message}
+
+
+_WORDS = {
+    "peers-unknown": "nothing tells which ranks it sends to; declare the layout with --layout",
+    "ranks-missing": "not all of its ranks were recorded, so no bubble is given",
+    "order-unknown": "the order of its micro-batches cannot be told, so its bubble is not taken apart",
+    "schedule-unknown": "its order is none of the known schedules; the bubble is that of the order itself",
+    "schedule-ambiguous": "its order fits several schedules, so its bubble is not taken apart",
+    "no-work-on-a-stage": "a stage has no forward or backward work in the recording",
+    "clock": "its ranks have no common clock, so no bubble is given",
+    "no-backward": "it sends both ways, but no backward work can be told, so no bubble is given",
+    "incomplete": "forwards and backwards do not pair up on every rank, so the recording may cut the step",
+    "order-cannot-finish": "the recorded order cannot finish, so its bubble is not taken apart",
+}

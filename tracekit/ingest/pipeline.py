@@ -1,0 +1,42 @@
+"""The pipeline step of a run: hand over what the workers found, put the rows into the run's tables."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tracekit.analysis.crossrank.clocks import Clock
+    from tracekit.ingest.identity import Part
+    from tracekit.ingest.run import RunTables
+    from tracekit.ingest.worker import PartResult
+    from tracekit.label.layout import Solution
+
+TABLES = ("pipeline", "bubble")
+
+
+def add_pipelines(
+    out: RunTables, used: Sequence[tuple[PartResult, Part]], clocks: Sequence[Clock | None], solution: Solution
+) -> None:
+    """Fill the tables of pipelines. used: recordings in the run's order, and the clock of each.
+
+    Of several recordings of one rank the first counts.
+    """
+    for name in TABLES:
+        out.tables[name] = []
+    found = [(r, p, c) for (r, p), c in zip(used, clocks, strict=True) if r.tables.pipeline and p.rank is not None]
+    if not found:
+        return
+    from tracekit.analysis.pipeline.run import RankInput, pipelines
+
+    inputs: dict[int, RankInput] = {}
+    for r, p, clock in found:
+        if p.rank is not None and r.tables.pipeline is not None:
+            shift = r.origin_ns - out.origin_ns if out.absolute else 0
+            inputs.setdefault(p.rank, RankInput(p.rank, r.tables.pipeline, shift, clock))
+    layout = solution.layout
+    groups = [*layout.mesh.groups(("pp",))] if layout is not None and layout.mesh.size("pp") > 1 else []
+    result = pipelines([inputs[rank] for rank in sorted(inputs)], groups)
+    out.tables |= {"pipeline": result.pipeline, "bubble": result.bubble}
+    out.tables["findings"] += result.findings
