@@ -23,7 +23,12 @@ if TYPE_CHECKING:
 
 __all__ = ["Format", "identify", "parse", "parse_witness"]
 
-_WITNESSES = {"flight-recorder": "tracekit.parsers.flight_recorder", "nccl-log": "tracekit.parsers.nccl_log"}
+_WITNESSES = {
+    "flight-recorder": "tracekit.parsers.flight_recorder",
+    "nccl-log": "tracekit.parsers.nccl_log",
+    "nccl-inspector": "tracekit.parsers.nccl_inspector",
+    "nccl-profiler": "tracekit.parsers.nccl_profiler",
+}
 """`Format.name` → module with `parse(path, *, strict) -> list[Witness]`."""
 _OWN = frozenset({"kineto", "nsys"})
 """Entry points of this package itself."""

@@ -88,7 +88,7 @@ _MSPROF = Format(
     advice=f"use msprof-analyze for it; {_EXPORT}",
 )
 _NCCL_PROFILER = Format(
-    "nccl-profiler", "NCCL profiler plugin dump", advice=f"it has no compute to hide behind; {_RECORD}"
+    "nccl-profiler", "NCCL profiler plugin dump", advice=f"it has no compute to hide behind; {_RECORD}", witness=True
 )
 _FLIGHT = "it says which calls were issued, not how long they took; `tracekit analyze` and `tracekit hang` read it"
 
@@ -106,7 +106,9 @@ _TEXT: tuple[tuple[Callable[[str], bool], Format], ...] = (
     (_matches(r'"nodes"\s*:\s*\[\s*\{.{0,4000}"(?:ctrl_deps|fw_parent|op_schema|parent)"'), _ET),
     (
         _matches(r'"(?:coll_perf|p2p_perf)"|"inspector_output_format_version"'),
-        Format("nccl-inspector", "NCCL Inspector log (JSON Lines)", advice=f"no compute in it; {_RECORD}"),
+        Format(
+            "nccl-inspector", "NCCL Inspector log (JSON Lines)", advice=f"no compute in it; {_RECORD}", witness=True
+        ),
     ),
     (
         _matches(

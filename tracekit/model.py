@@ -305,9 +305,10 @@ class WitnessCall:
 
     op_raw: the file's spelling; seq: number of the collective in its group (NCCL: opCount), p2p_seq: of the p2p call;
     in_sizes/out_sizes: shapes of the tensors, in_nelems/out_nelems where only counts are told; dtype: any spelling of
-    the vocabulary. state: scheduled | started | completed. Times are Unix ns where the file has dates: created (the
-    call was issued), started and completed (`noticed` = when a watchdog saw it, later than it was), dur_ns only where
-    it was measured. peer, root: position in the group. frames: "file(line): function", innermost first.
+    the vocabulary; payload_bytes where bytes are told instead (max of input and output on this rank).
+    state: scheduled | started | completed. Times are Unix ns where the file has dates: created (the call was issued),
+    started and completed (`noticed` = when a watchdog saw it, later than it was), dur_ns only where it was measured.
+    peer, root: position in the group. frames: "file(line): function", innermost first.
     extra: fields of the format that tables may show (algorithm, protocol, channels, …).
     """
 
@@ -337,6 +338,7 @@ class WitnessCall:
     thread_name: str | None = None
     frames: tuple[str, ...] = ()
     extra: dict[str, Any] = field(default_factory=dict)
+    payload_bytes: int | None = None
 
 
 @dataclass(slots=True)
@@ -738,6 +740,11 @@ TABLES: dict[str, Table] = {
                 _c("purpose", "dict", "", "what the communication is for", null=True),
                 _c("phase", "dict", "", "phase of the step", null=True),
                 *_EXPOSED,
+                _c("avoidable_ns", I64, "ns", "of attributed_ns without waiting: compute of the step could hide it, at "
+                   "most", null=True, formula="attributed - waiting = avoidable + structural + unknown"),
+                _c("structural_ns", I64, "ns", "of it what the plain algorithm leaves exposed", null=True),
+                _c("unknown_ns", I64, "ns", "of it what cannot be told", null=True),
+                _c("overlap", "dict", "", "what could hide it, or why nothing can (docs/findings.md)", null=True),
             ),
         ),
         Table(
@@ -759,6 +766,11 @@ TABLES: dict[str, Table] = {
                 _c("exposed_ns", I64, "ns", "communication nothing hides", formula="|C \\ K|", null=True),
                 _c("overlap_ratio", "float64", "ratio", "hidden / comm; null when there is no comm",
                    null=True, formula="hidden_ns / comm_ns"),
+                _c("slowdown_ratio", "float64", "ratio", "kernels under communication against the same kernels alone; "
+                   "null where too few run both ways", null=True, formula="Σ overlapped / Σ median alone"),
+                _c("slowdown_kernels", "int32", "", "kernels compared (5 runs each way, lone runs within a tenth)"),
+                _c("slowdown_runs", I64, "", "overlapped runs compared"),
+                _c("slowdown_ns", I64, "ns", "time they take longer, summed", null=True),
                 _c("copy_ns", I64, "ns", "time in the class exposed-copy", null=True),
                 _c("fused_ns", I64, "ns", "time in the class fused", null=True),
                 _c("idle_ns", I64, "ns", "time with nothing", null=True),
@@ -998,6 +1010,15 @@ TABLES: dict[str, Table] = {
                 _c("calls_per_step", "float64", "calls", "mean of a rank and complete step", null=True),
                 _c("payload_bytes", I64, "bytes", "full buffer of a call (median)", null=True),
                 _c("step_payload_bytes", I64, "bytes", "of all calls of a rank and step (mean)", null=True),
+                _c("expected_calls_per_step", "float64", "calls", "planned for its ranks from [model] and [training]",
+                   null=True),
+                _c("expected_payload_bytes", I64, "bytes", "planned of a call; null where planned calls differ",
+                   null=True),
+                _c("expected_step_payload_bytes", "float64", "bytes", "planned of a rank and step (mean of its ranks)",
+                   null=True),
+                _c("plan", "dict", "", "as-planned | more-than-planned (the planned calls and others) | differs",
+                   null=True),
+                _c("plan_note", "dict", "", "what the difference usually means", null=True),
                 _c("basis", "dict", "", "transfer: waiting taken off | duration: may contain waiting", null=True),
                 _c("measured_ns", I64, "ns", "time of the calls with an expectation (of all, where none has one), mean "
                    "of a rank and step", null=True),
@@ -1005,6 +1026,10 @@ TABLES: dict[str, Table] = {
                 _c("least_ns", I64, "ns", "least time by the links", null=True, formula="Σ S × factor / link"),
                 _c("low_ns", I64, "ns", "lower end of the expectation's band", null=True),
                 _c("high_ns", I64, "ns", "upper end of the expectation's band", null=True),
+                _c("exposed_ns", I64, "ns", "attributed exposed time, mean of a rank and step", null=True),
+                _c("avoidable_ns", I64, "ns", "of it avoidable, at most; see `exposure`", null=True),
+                _c("structural_ns", I64, "ns", "of it structural", null=True),
+                _c("unknown_ns", I64, "ns", "of it what cannot be told; the rest is waiting", null=True),
                 _c("over_ns", I64, "ns", "transfer beyond the band, summed call by call", null=True,
                    formula="Σ max(0, transfer - high)"),
                 _c("ratio", "float64", "ratio", "measured over expected, median of calls", null=True),
@@ -1013,6 +1038,8 @@ TABLES: dict[str, Table] = {
                    null=True, formula="algbw × bus_factor"),
                 _c("busbw_max_gbps", "float64", "GB/s", "largest bus bandwidth of a call", null=True),
                 _c("limit_gbps", "float64", "GB/s", "bus bandwidth at the least time", null=True),
+                _c("hide_gbps", "float64", "GB/s", "bandwidth at which all compute of a step would just hide it",
+                   null=True, formula="wire bytes of a step / compute of a step"),
                 _c("ceiling_gbps", "float64", "GB/s", "what NCCL's rings reach inside a node", null=True),
                 _c("verdict", "dict", "", "of the calls that most of the expected time belongs to; see `collectives`",
                    null=True),

@@ -58,7 +58,7 @@ class RunTables:
     details: list[tuple[int | None, dict[str, str], int]] = field(default_factory=list)
     added: list[CallColumns | str] = field(default_factory=list)
     expected: list[CallColumns] = field(default_factory=list)
-    theory_inputs: Row = field(default_factory=lambda: {"inputs": [], "missing": []})
+    theory_inputs: Row = field(default_factory=lambda: {"inputs": [], "missing": [], "utilisation": {}})
     coverage: Row = field(default_factory=dict)
     sites: list[Row] = field(default_factory=list)
     devices: tuple[str, ...] = ()

@@ -122,6 +122,8 @@ def _call(seen: WitnessCall, groups: dict[str, WitnessGroup], rules: Rules, aske
     known = [n for n in (call.in_nelems, call.out_nelems) if n is not None]
     if known and found is not None:
         call.payload_bytes = max(known) * found.bytes
+    if call.payload_bytes is None:
+        call.payload_bytes = seen.payload_bytes
     for sides, place in ((_PEER, seen.peer), (_ROOT, seen.root)):
         if op in sides and place is not None and group.ranks and 0 <= place < len(group.ranks):
             setattr(call, sides[op], group.ranks[place])

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from tracekit.analysis.expected.planned import plan_columns
 from tracekit.analysis.expected.timing import (
     DURATION,
     NCCL,
@@ -19,12 +20,13 @@ from tracekit.analysis.expected.timing import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
     from tracekit.analysis.expected.calls import Calls, Kind, Recording
     from tracekit.analysis.expected.machine import Machine
+    from tracekit.analysis.expected.planned import Planned
     from tracekit.analysis.expected.timing import Judged, Timed
 
 Row = dict[str, Any]
@@ -59,6 +61,7 @@ class Sums:
     bus: list[NDArray[np.float64]] = field(default_factory=list)
     ratio: list[NDArray[np.float64]] = field(default_factory=list)
     payload: Counter[int] = field(default_factory=Counter)
+    counted_payload: Counter[int] = field(default_factory=Counter)
     weights: NDArray[np.float64] = field(default_factory=lambda: np.zeros(len(VERDICTS)))
     over_ns: float = 0.0
     kinds: dict[int, tuple[Kind, Timed]] = field(default_factory=dict)
@@ -98,6 +101,7 @@ def _add(
         at[2] += count if kind.payload is None else 0
     if kind.payload is not None:
         s.payload[kind.payload] += len(rows)
+        s.counted_payload[kind.payload] += len(inside)
     known = rows[judged.measured[rows] > 0]
     ns = judged.measured[known].astype(np.float64)
     s.exact += int(judged.exact[known].sum())
@@ -120,10 +124,47 @@ def _add(
     s.over_ns += float(np.maximum(judged.measured[in_steps] - e.high_ns, 0)[judged.exact[in_steps]].sum())
 
 
-def theory_rows(sums: dict[Key, Sums], machine: Machine) -> list[Row]:
-    """One row a key, the longest first."""
+def theory_rows(
+    sums: dict[Key, Sums],
+    exposed: Mapping[Key, Sequence[float]],
+    compute: Mapping[tuple[int, int], int],
+    machine: Machine,
+    found: Planned,
+) -> list[Row]:
+    """One row a key, the longest first.
+
+    exposed: avoidable, structural, unknown and waiting ns of all counted steps. compute: (recording, step) → ns with
+    compute active. found: the plan of the job.
+    """
+    roles = Counter((k[:4], r) for k, s in sums.items() if s.per_step for r in s.ranks)
     order = sorted(sums, key=lambda k: (-sums[k].plain, tuple(str(x) for x in k)))
-    return [_row(k, sums[k], machine) for k in order]
+    return [
+        _row(k, sums[k], machine)
+        | _exposed(exposed.get(k), len(sums[k].per_step))
+        | _hide(sums[k], compute)
+        | plan_columns(
+            k, sums[k], _only(t.size for _, t in sums[k].kinds.values()), found,
+            any(roles[k[:4], r] > 1 for r in sums[k].ranks),
+        )
+        for k in order
+    ]  # fmt: skip
+
+
+def _hide(s: Sums, compute: Mapping[tuple[int, int], int]) -> Row:
+    """Bandwidth at which all compute of the steps would just hide the calls."""
+    factor = _only(t.factor for _, t in s.kinds.values())
+    ns = sum(compute.get(at, 0) for at in s.per_step)
+    whole = not any(missing for _, _, missing in s.per_step.values())
+    return {"hide_gbps": sum(b for _, b, _ in s.per_step.values()) * factor / ns if factor and ns and whole else None}
+
+
+def _exposed(parts: Sequence[float] | None, steps: int) -> Row:
+    names = ("avoidable_ns", "structural_ns", "unknown_ns")
+    if parts is None or not steps:
+        return dict.fromkeys(("exposed_ns", *names))
+    return {"exposed_ns": round(sum(parts) / steps)} | {
+        n: round(v / steps) for n, v in zip(names, parts, strict=False)
+    }  # fmt: skip
 
 
 def _row(key: Key, s: Sums, machine: Machine) -> Row:

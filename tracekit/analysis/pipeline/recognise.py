@@ -51,7 +51,7 @@ def recognise(orders: Orders, ring: bool | None, sends: int | None) -> Recognise
     told = _given(orders)
     if not all(orders):
         return Recognised(None, None, told, (0,) * p, (None,) * p, "no-work-on-a-stage")
-    candidates = [s for s in _candidates(orders) if _fits(s, ring, sends)]
+    candidates = [s for s in _candidates(orders) if _fits(s, ring, sends) and (told or not _only_reversed(s))]
     exact = [s for s in candidates if all(map(_agrees, orders, s.orders))]
     if exact:
         same = [s for s in exact if (s.orders, s.stage_rank) == (exact[0].orders, exact[0].stage_rank)]
@@ -149,6 +149,11 @@ def _fits(s: Schedule, ring: bool | None, sends: int | None) -> bool:
     first, last = 0, s.ranks - 1
     pairs = {(s.stage_rank[a], s.stage_rank[b]) for lane in s.lanes for a, b in pairwise(lane)}
     return ring == ((last, first) in pairs or (first, last) in pairs)
+
+
+def _only_reversed(s: Schedule) -> bool:
+    """GPipe with its backwards from the last micro-batch on: only annotations tell it from GPipe, and it is rarer."""
+    return s.name == "LoopedBFS" and s.stages == s.ranks
 
 
 def _agrees(order: Sequence[Entry], known: Sequence[object]) -> bool:
