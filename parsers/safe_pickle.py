@@ -110,8 +110,8 @@ def _memo_in_line(argument: bytes, code: int, count: int, at: int, path: Path) -
 def _refused(code: int, at: int, path: Path) -> BrokenInput:
     if code == _NOTHING:
         return BrokenInput(f"{path}: the pickle ends early, at byte {at:,}; dump again")
-    op = pickletools.code2op.get(chr(code))
-    what = f"the pickle opcode {op.name}, which can name or run code" if op else f"no pickle opcode ({code:#x})"
+    name = next((op.name for op in pickletools.opcodes if ord(op.code) == code), None)
+    what = f"the pickle opcode {name}, which can name or run code" if name else f"no pickle opcode ({code:#x})"
     return BrokenInput(
         f"{path}: byte {at:,} holds {what}; a flight recorder dump holds plain data only, so this file is not opened"
     )

@@ -144,7 +144,7 @@ def post_mortem(
 
 def health(found: Witnesses, *, alone: bool) -> list[Row]:
     """What `health` says of witnesses. alone: there is no profiler's trace, so that all of them were analysed."""
-    rows = [(None, "witness of doubtful identity", note) for note in found.notes]
+    rows: list[tuple[str | None, str, str]] = [(None, "witness of doubtful identity", note) for note in found.notes]
     if not alone:
         rows += [
             (path, "witness without a rank, not joined", "give --rank-regex or --rank-map") for path in found.unknown
