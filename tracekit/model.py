@@ -944,6 +944,25 @@ TABLES: dict[str, Table] = {
             ),
         ),
         Table(
+            "what_if",
+            "window of a pipeline's step in a replay with one thing changed",
+            (
+                _c("pipeline", "dict", "", "ranks of the pipeline"),
+                _c("step", "int32", "", "step number"),
+                _c("what", "dict", "", "no-stragglers | balanced-stages | no-p2p | no-other-comm | no-gaps"),
+                _c("window_ns", I64, "ns", "measured window"),
+                _c("replayed_ns", I64, "ns", "window of the replay with nothing changed"),
+                _c("replay_error_ratio", "float64", "ratio", "error of the replay; above 0.05 nothing is said",
+                   null=True, formula="|replayed_ns - window_ns| / window_ns"),
+                _c("what_if_ns", I64, "ns", "window of the changed replay", null=True),
+                _c("saved_ns", I64, "ns", "what the change saves; negative where it costs", null=True,
+                   formula="replayed_ns - what_if_ns"),
+                _c("saved_ratio", "float64", "ratio", "the same over the window", null=True,
+                   formula="saved_ns / replayed_ns"),
+                _c("reason", "dict", "", "why numbers are null", null=True),
+            ),
+        ),
+        Table(
             "stragglers",
             "what-if by replay of an operation table: slowdown by stragglers and who brings it about (OSDI'25)",
             (

@@ -43,8 +43,9 @@ def _split(
     kinds = list(dict.fromkeys(k for k, *_ in comm))
     n = len(comm)
     wait = np.array([NO_TIME if w is None else w for *_, w in comm], np.int64)
+    which = np.array([kinds.index(k) for k, *_ in comm], np.int64)
     calls = Calls(
-        kinds, np.array([kinds.index(k) for k, *_ in comm], np.int64), np.zeros(n, np.int64),
+        kinds, which, kinds, which, np.zeros(n, np.int64),
         np.array([a for _, a, _, _ in comm], np.int64), np.array([b - a for _, a, b, _ in comm], np.int64),
         wait, wait,
     )  # fmt: skip

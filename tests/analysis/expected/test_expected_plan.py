@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,9 +17,6 @@ from tracekit.analysis.expected.timing import Timed
 from tracekit.analysis.expected.utilisation import utilisation
 from tracekit.errors import UsageError
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 Row = dict[str, Any]
 H100 = "NVIDIA H100 80GB HBM3"
 MODEL = {"hidden": 64, "layers": 4, "heads": 4, "kv_heads": 4, "ffn": 128, "vocab": 512}
@@ -31,7 +29,7 @@ def _sums(calls: dict[Key, dict[int, int]], ranks: int, size: int, dtype: str = 
     """Per key {payload: calls a step} of every rank, one step each."""
     out = {}
     for key, found in calls.items():
-        s = Sums(calls=ranks * sum(found.values()), ranks=set(range(ranks)))
+        s = Sums(calls=ranks * sum(found.values()), ranks=set(range(ranks)), sizes={size})
         for r in range(ranks):
             total = [sum(found.values()), sum(p * n for p, n in found.items()), 0]
             s.per_step[r, 0] = total
@@ -199,3 +197,20 @@ def test_labels_of_hybrid_sharding_and_undecided_zero() -> None:
     (r,) = _rows(_sums({scatter: {4: 1}}, 4, 4), flat, training=training)
     assert r["expected_step_payload_bytes"] == (4 * layer // 2 + 2 * 512 * 64 + 64) * 4
     assert r["plan"] == "differs"
+
+
+def test_messages_inside_a_kernel_count(tmp_path: Path) -> None:
+    """The sample's blocking exchanges: of 4 messages a stage gets, 3 arrive in the kernel that sends another."""
+    folder = Path(__file__).resolve().parents[3] / "sample_traces"
+    config = tmp_path / "run.toml"
+    text = (folder / "gpu-tp2-pp2-dp2.toml").read_text("utf-8")
+    config.write_text(text.replace("[training]", "[training]\nrecompute = 'none'\ndtype = 'bf16'"))
+    result = tk.analyze(folder / "gpu-tp2-pp2-dp2", workers=1, config=config, detail=False)
+    rows = [r for r in result.document["theory"] if r["strategy"] in {"tp", "pp", "dp", "embedding"}]
+    assert {(r["strategy"], r["plan"]) for r in rows} == {(s, "as-planned") for s in ("tp", "pp", "dp", "embedding")}
+    for r in rows:
+        if r["strategy"] == "pp":
+            assert r["calls_per_step"] == r["expected_calls_per_step"] == 4
+        assert r["verdict"] == "at_limit"
+        assert r["ratio"] == pytest.approx(1, rel=1e-5)  # the simulator takes what theory expects
+    assert "differs-from-plan" not in {f["code"] for f in result.document["findings"]}

@@ -74,10 +74,15 @@ class Kind(NamedTuple):
 
 @dataclass(slots=True)
 class Calls:
-    """Calls in call order. `kinds[which[i]]` of call i, -1 for a call inside another's kernel; `NO_TIME` = none."""
+    """Calls in call order. `kinds[which[i]]` of call i, -1 for a call inside another's kernel; `NO_TIME` = none.
+
+    counted_kinds, counted: the same for counts and bytes, every call by itself with its own payload.
+    """
 
     kinds: list[Kind]
     which: NDArray[np.int64]
+    counted_kinds: list[Kind]
+    counted: NDArray[np.int64]
     step: NDArray[np.int64]
     start: NDArray[np.int64]
     dur: NDArray[np.int64]
@@ -95,14 +100,16 @@ def read_calls(one: Recording) -> Calls:
         text = {name: _codes(table.column(name)) for name in _TEXTS}
         number = {name: _numbers(table.column(name)) for name in _NUMBERS}
     n = len(number["id"])
-    payload = _whole_payload(number, _payload(number, text["kernel"]), text["op"])
+    own = _payload(number, text["kernel"])
+    payload = _whole_payload(number, own, text["op"])
     peer = _peer(one.rank, number, text["op"])
     kinds, which = _kinds(text, number, peer, payload)
+    counted_kinds, counted = _kinds(text, number, peer, own)
     which[number["coalesced_into"] != NO_TIME] = -1
     none = np.full(n, NO_TIME, np.int64)
     known = isinstance(one.added, str)
     return Calls(
-        kinds, which, number["step"], number["ts_ns"], number["dur_ns"],
+        kinds, which, counted_kinds, counted, number["step"], number["ts_ns"], number["dur_ns"],
         none if isinstance(one.added, str) else one.added.numbers["transfer_ns"],
         none if known else one.added.numbers["wait_ns"],  # type: ignore[union-attr]
     )  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -17,6 +18,7 @@ from tracekit.analysis.expected.timing import (
     UNKNOWN,
     VERDICTS,
     WAITING,
+    size_of,
 )
 
 if TYPE_CHECKING:
@@ -52,6 +54,7 @@ class Sums:
 
     calls: int = 0
     ranks: set[int | None] = field(default_factory=set)
+    sizes: set[int | None] = field(default_factory=set)
     per_step: dict[tuple[int, int], list[int]] = field(default_factory=lambda: defaultdict(lambda: [0, 0, 0]))
     times: NDArray[np.float64] = field(default_factory=lambda: np.zeros(5))
     judged: int = 0
@@ -68,40 +71,53 @@ class Sums:
     reasons: Counter[str] = field(default_factory=Counter)
 
 
-def collect(recordings: Sequence[Recording], calls: Sequence[Calls], judged: Sequence[Judged]) -> dict[Key, Sums]:
+def collect(
+    recordings: Sequence[Recording], calls: Sequence[Calls], judged: Sequence[Judged], machine: Machine
+) -> dict[Key, Sums]:
     """Add up the calls of all recordings by row."""
     sums: dict[Key, Sums] = defaultdict(Sums)
     for number, (one, mine, verdicts) in enumerate(zip(recordings, calls, judged, strict=True)):
         steps = np.fromiter(one.counted_steps, np.int64, len(one.counted_steps))
         counted = np.isin(mine.step, steps)
-        order = np.argsort(mine.which, kind="stable")
-        cuts = np.searchsorted(mine.which[order], np.arange(len(mine.kinds) + 1))
-        for i, kind in enumerate(mine.kinds):
-            rows = order[cuts[i] : cuts[i + 1]]
+        for kind, rows in zip(mine.counted_kinds, _rows_of(mine.counted, len(mine.counted_kinds)), strict=True):
+            s = sums[Key(*kind[:5])]
+            s.ranks.add(one.rank)
+            s.sizes.add(size_of(kind, machine))
+            _count(s, kind, number, rows, mine.step, counted)
+        for kind, timed, rows in zip(mine.kinds, verdicts.timed, _rows_of(mine.which, len(mine.kinds)), strict=True):
             if len(rows):
-                s = sums[Key(*kind[:5])]
-                s.ranks.add(one.rank)
-                _add(s, kind, verdicts.timed[i], number, rows, mine, verdicts, counted)
+                _add(sums[Key(*kind[:5])], kind, timed, rows, verdicts, counted)
     return dict(sums)
 
 
-def _add(
-    s: Sums, kind: Kind, timed: Timed, number: int, rows: NDArray[np.intp], calls: Calls, judged: Judged,
-    counted: NDArray[np.bool_],
-) -> None:  # fmt: skip
+def _rows_of(which: NDArray[np.int64], kinds: int) -> list[NDArray[np.intp]]:
+    """Calls of each kind."""
+    order = np.argsort(which, kind="stable")
+    cuts = np.searchsorted(which[order], np.arange(kinds + 1))
+    return [order[a:b] for a, b in pairwise(cuts.tolist())]
+
+
+def _count(
+    s: Sums, kind: Kind, number: int, rows: NDArray[np.intp], step: NDArray[np.int64], counted: NDArray[np.bool_]
+) -> None:
+    """Calls and bytes, each call by itself."""
     s.calls += len(rows)
-    s.kinds.setdefault(id(timed), (kind, timed))
-    if timed.reason:
-        s.reasons[timed.reason] += len(rows)
     inside = rows[counted[rows]]
-    for step, count in zip(*(a.tolist() for a in np.unique(calls.step[inside], return_counts=True)), strict=True):
-        at = s.per_step[number, step]
+    for at_step, count in zip(*(a.tolist() for a in np.unique(step[inside], return_counts=True)), strict=True):
+        at = s.per_step[number, at_step]
         at[0] += count
         at[1] += count * (kind.payload or 0)
         at[2] += count if kind.payload is None else 0
     if kind.payload is not None:
         s.payload[kind.payload] += len(rows)
         s.counted_payload[kind.payload] += len(inside)
+
+
+def _add(s: Sums, kind: Kind, timed: Timed, rows: NDArray[np.intp], judged: Judged, counted: NDArray[np.bool_]) -> None:
+    """Times, each kernel once."""
+    s.kinds.setdefault(id(timed), (kind, timed))
+    if timed.reason:
+        s.reasons[timed.reason] += len(rows)
     known = rows[judged.measured[rows] > 0]
     ns = judged.measured[known].astype(np.float64)
     s.exact += int(judged.exact[known].sum())
@@ -143,7 +159,7 @@ def theory_rows(
         | _exposed(exposed.get(k), len(sums[k].per_step))
         | _hide(sums[k], compute)
         | plan_columns(
-            k, sums[k], _only(t.size for _, t in sums[k].kinds.values()), found,
+            k, sums[k], _only(sums[k].sizes), found,
             any(roles[k[:4], r] > 1 for r in sums[k].ranks),
         )
         for k in order
@@ -170,7 +186,6 @@ def _exposed(parts: Sequence[float] | None, steps: int) -> Row:
 def _row(key: Key, s: Sums, machine: Machine) -> Row:
     steps = len(s.per_step)
     places = {(t.placement.path, t.placement.nodes) for _, t in s.kinds.values() if t.placement}
-    sizes = {t.size for _, t in s.kinds.values()}
     factors = {t.factor for _, t in s.kinds.values()}
     whole_bytes = steps and not any(missing for _, _, missing in s.per_step.values())
     bus = np.concatenate(s.bus) if s.bus else None
@@ -178,7 +193,7 @@ def _row(key: Key, s: Sums, machine: Machine) -> Row:
     head: Row = dict(zip(Key._fields, key, strict=True))
     median = None if bus is None else float(np.median(bus))
     return head | {
-        "group_size": _only(sizes), "ranks": len(s.ranks), "nodes": _only({n for _, n in places}),
+        "group_size": _only(s.sizes), "ranks": len(s.ranks), "nodes": _only({n for _, n in places}),
         "path": _only({p for p, _ in places}), "bus_factor": factor, "calls": s.calls,
         "calls_per_step": sum(c for c, _, _ in s.per_step.values()) / steps if steps else None,
         "payload_bytes": _typical(s.payload),

@@ -61,7 +61,7 @@ def expected(
     exposed: dict[Key, list[float]] = {}
     for one, mine, verdicts in zip(recordings, calls, judged, strict=True):
         split_exposure(one, mine, verdicts, exposed)
-    sums = collect(recordings, calls, judged)
+    sums = collect(recordings, calls, judged, machine)
     found = planned(sums, tables, layout, machine)
     rows = theory_rows(sums, exposed, _compute(recordings), machine, found)
     out = Expected(rows, inputs=[*machine.inputs, *found.inputs], utilisation=utilisation(found, recordings))
