@@ -62,11 +62,24 @@ def test_chrome_file(shared: Path, file: str) -> None:
     assert sorted(got, key=str) == sorted(expected, key=str)
 
 
+def _communication_only(path: Path) -> None:
+    """A source that sees communication alone is read, and gives no exposed share; one that holds no call says so."""
+    try:
+        totals = tk.analyze(path, detail=False, workers=1).document["totals"]
+    except UnusableInput as refusal:
+        assert path.name in str(refusal)
+        return
+    assert all(t["reason"] == "compute-unknown" and t["exposed_ns"] is None for t in totals)
+
+
 @pytest.mark.parametrize(("file", "form"), OTHERS or [(None, None)])
 def test_other_file_is_refused(shared: Path, file: str, form: str) -> None:
     path = shared / "corpus" / file
     if identify(path).name == "op-table":
         assert tk.analyze(path, detail=False, workers=1).document["stragglers"]
+        return
+    if identify(path).witness:
+        _communication_only(path)
         return
     with pytest.raises(UnusableInput) as refusal:
         tk.analyze(path, detail=False, workers=1)

@@ -151,7 +151,7 @@ def test_parsers_of_others_get_frames_only_if_they_take_them(tmp_path: Path, mon
 
     pattern = re.compile("x")
     for parser in (old, new):
-        monkeypatch.setattr(tracekit.parsers, "_third_party", lambda _, parser=parser: parser)
+        monkeypatch.setattr(tracekit.parsers, "_third_party", lambda _, parser=parser: ("x", parser))
         parse(path, frames=pattern)
     assert seen == [("old", False), ("new", pattern)]
 
