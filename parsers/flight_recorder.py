@@ -30,6 +30,7 @@ _STATES = frozenset({"scheduled", "started", "completed"})
 _FIX = "dump again, or leave the file out"
 
 Raw = dict[str, Any]
+Stacks = dict[tuple[tuple[Any, ...], ...], tuple[str, ...]]
 
 
 def parse(path: Path, *, strict: bool = False) -> list[Witness]:
@@ -57,7 +58,8 @@ def parse(path: Path, *, strict: bool = False) -> list[Witness]:
         out.health.append(HealthEntry("flight recorder entries that hold no call", len(odd), "lost", repr(odd[0])[:80]))
     told = _told(raw)
     good = sorted((e for e in entries if not odd or e not in odd), key=_order)
-    out.calls = [_call(e, told) for e in good]
+    stacks: Stacks = {}
+    out.calls = [_call(e, told, stacks) for e in good]
     out.groups = _groups(raw, told, good, out.health)
     if out.calls and out.calls[0].record is not None:
         out.lost = out.calls[0].record
@@ -144,7 +146,7 @@ def _group_of(entry: Raw, told: dict[str, Raw]) -> tuple[str, str | None, str | 
     return f"#{number}", None, _text(pair[1]) if isinstance(pair, list | tuple) and len(pair) == 2 else None
 
 
-def _call(entry: Raw, told: dict[str, Raw]) -> WitnessCall:
+def _call(entry: Raw, told: dict[str, Raw], stacks: Stacks) -> WitnessCall:
     name = str(entry["profiling_name"])
     p2p = _PAIR.search(name)
     is_p2p = bool(entry.get("is_p2p", p2p is not None))
@@ -176,7 +178,7 @@ def _call(entry: Raw, told: dict[str, Raw]) -> WitnessCall:
         peer=int(p2p[2]) if p2p else None,
         thread=_text(entry.get("thread_id")),
         thread_name=_text(entry.get("thread_name")),
-        frames=_frames(entry.get("frames")),
+        frames=_frames(entry.get("frames"), stacks),
         extra={"own": int(p2p[1])} if p2p else {},
     )
 
@@ -194,12 +196,19 @@ def _dtype(value: Any) -> str | None:
     return kinds.pop() if len(kinds) == 1 else None
 
 
-def _frames(value: Any) -> tuple[str, ...]:
+def _frames(value: Any, stacks: Stacks) -> tuple[str, ...]:
+    """Frames as text; equal stacks are one object."""
     if not isinstance(value, list | tuple):
         return ()
-    return tuple(
-        f"{f.get('filename')}({f.get('line')}): {f.get('name')}" for f in value[:MAX_FRAMES] if isinstance(f, dict)
+    key = tuple(
+        (str(f.get("filename")), str(f.get("line")), str(f.get("name")))
+        for f in value[:MAX_FRAMES]
+        if isinstance(f, dict)
     )
+    found = stacks.get(key)
+    if found is None:
+        found = stacks[key] = tuple(f"{file}({line}): {name}" for file, line, name in key)
+    return found
 
 
 def _groups(raw: Raw, told: dict[str, Raw], entries: list[Raw], health: list[HealthEntry]) -> list[WitnessGroup]:

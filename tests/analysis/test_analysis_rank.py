@@ -55,6 +55,7 @@ def test_totals_of_a_job() -> None:
     assert total == {
         "rank": 3, "device": 0, "window_ns": 54, "busy_ns": 36, "compute_ns": 20, "comm_ns": 16, "hidden_ns": 8,
         "exposed_ns": 8, "overlap_ratio": 0.5, "copy_ns": 8, "fused_ns": 0, "idle_ns": 18, "collectives": 4,
+        "slowdown_ratio": None, "slowdown_kernels": 0, "slowdown_runs": 0, "slowdown_ns": None,
         "reason": None,
     }  # fmt: skip
     assert set(by_strategy) == {"dp", "tp"}

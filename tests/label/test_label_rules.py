@@ -10,6 +10,7 @@ from label_builder import TraceBuilder
 
 from tracekit.errors import RuleError
 from tracekit.label import label_rank, load_rules, schema
+from tracekit.label.references import Words
 from tracekit.label.steps import find_steps
 from tracekit.model import Kind
 
@@ -154,3 +155,37 @@ def test_the_shipped_frame_patterns_may_stand_side_by_side():
         found = re.compile(pattern)
         assert (len(found.groupindex), found.flags) == (0, re.compile("").flags), pattern
         assert re.search(r"\\[1-9]|\(\?\(", pattern) is None, pattern
+
+
+@pytest.mark.parametrize(
+    ("line", "field", "word"),
+    [
+        ('when = { op = ["all_redcue"] }', "when.op", "all_redcue"),
+        ('when = { op = ["all_reduce"], dtype = ["Flaot"] }', "when.dtype", "Flaot"),
+        ('when = { fact = ["no.such"] }', "when.fact", "no.such"),
+        ('when = { scope = "x", no_framework = ["megatorn"] }', "when.no_framework", "megatorn"),
+        ('when = { scope = "x", axes = "pt" }', "when.axes", "pt"),
+        ('when = { scope = "x", phase = ["foward"] }', "when.phase", "foward"),
+        ('when = { family = ["ncll"] }', "when.family", "ncll"),
+    ],
+)
+def test_a_word_that_exists_nowhere_is_a_mistake(tmp_path, line, field, word):
+    path = tmp_path / "mine.toml"
+    path.write_text(f'[[rule]]\nid = "mine"\n{line}\nthen = {{ strategy = "tp" }}\ntier = "C"\nconfidence = 0.6\n')
+    with pytest.raises(RuleError, match=f"mine.*{re.escape(field)}.*{re.escape(word)}"):
+        load_rules([path])
+
+
+@pytest.mark.parametrize("then", ['axes = "pt"', 'axes = ""', 'phase = "foward"'])
+def test_a_conclusion_that_exists_nowhere_is_a_mistake(tmp_path, then):
+    path = tmp_path / "mine.toml"
+    path.write_text(
+        f'[[rule]]\nid = "mine"\nwhen = {{ scope = "x" }}\nthen = {{ {then} }}\ntier = "C"\nconfidence = 0.6\n'
+    )
+    with pytest.raises(RuleError, match="mine.*then"):
+        load_rules([path])
+
+
+def test_shipped_rules_refer_to_nothing_that_is_missing():
+    rules = load_rules()
+    Words(rules).check(rules.labels)

@@ -17,6 +17,7 @@ from tracekit.analysis.findings import rank_findings
 from tracekit.analysis.membership import Membership
 from tracekit.analysis.pipeline.extract import rank_pipeline
 from tracekit.analysis.sites import call_sites
+from tracekit.analysis.slowdown import Slowdown, slowdown
 from tracekit.analysis.steps import Window, distinct_markers, launched_in, windows
 from tracekit.model import CPU_DEVICE
 
@@ -69,7 +70,8 @@ def analyze_rank(labelled: LabelledRank, *, origin_ns: int) -> RankTables:
         counts, on_device = calls.count(device, rows, at, found)
         for window, one, count in zip(found, accounts[1:-1], counts, strict=True):
             _step_rows(out, labelled.rank, device, window, one, count, origin_ns, calls.untimed_on(device))
-        out.totals.append(_total(labelled.rank, device, accounts, on_device, calls.untimed_on(device)))
+        total = _total(labelled.rank, device, accounts, on_device, calls.untimed_on(device))
+        out.totals.append(total | _slowdown(slowdown(acts, rows)))
     if labelled.meta.witness is not None:
         out.totals.append(_compute_unknown(labelled))
     out.activities = activity_table(labelled, step_of_row, origin_ns)
@@ -167,6 +169,12 @@ _TIMES = ("total_ns", "hidden_ns", "exposed_ns", "exposed_alone_ns", "attributed
 _NEEDS_COMPUTE = (
     "busy_ns", "compute_ns", "comm_ns", "hidden_ns", "exposed_ns", "overlap_ratio", "copy_ns", "fused_ns", "idle_ns",
 )  # fmt: skip
+
+
+def _slowdown(s: Slowdown) -> Row:
+    return {
+        "slowdown_ratio": s.ratio, "slowdown_kernels": s.kernels, "slowdown_runs": s.runs, "slowdown_ns": s.extra_ns,
+    }  # fmt: skip
 
 
 def _groups(labelled: LabelledRank) -> list[Row]:

@@ -28,12 +28,14 @@ def command(paths: tuple[str, ...], strict: bool, as_json: bool) -> None:
     from tracekit.ingest.discover import survey
     from tracekit.output.doctor import lines
 
-    found = survey(paths)
+    found = survey(paths, witnesses=True)
     reports: list[dict[str, Any]] = [
         {"file": str(path), "format": what.title, "usable": False, "reason": what.advice} for path, what in found.others
     ]
     for path in found.files:
         reports += _examine(path, strict)
+    for path in found.witnesses:
+        reports += _examine_witness(path, strict)
     if as_json:
         click.echo(json.dumps({"files": reports}, indent=1))
     else:
@@ -53,6 +55,37 @@ def _examine(path: Path, strict: bool) -> list[dict[str, Any]]:
     except UnusableInput as e:
         return [{"file": str(path), "format": what.title, "usable": False, "reason": str(e)}]
     return [_report(t, what.title) for t in traces]
+
+
+def _examine_witness(path: Path, strict: bool) -> list[dict[str, Any]]:
+    """A file that tells communication only."""
+    from dataclasses import asdict
+
+    from tracekit.errors import UnusableInput
+    from tracekit.parsers import identify, parse_witness
+
+    title = identify(path).title
+    try:
+        found = parse_witness(path, strict=strict)
+    except UnusableInput as e:
+        return [{"file": str(path), "format": title, "usable": False, "reason": str(e)}]
+    return [
+        {
+            "file": w.meta.path, "part": w.meta.part, "format": title, "usable": True, "era": w.meta.era,
+            "compression": w.meta.compression, "json_bytes": w.meta.json_bytes, "rank": w.meta.rank,
+            "world_size": w.meta.world_size, "backend": w.meta.backend, "nccl_version": w.meta.nccl_version,
+            "host": w.meta.host_name, "on_demand": False, "devices": [],
+            "groups": [{"name": g.name or g.key, "desc": g.desc, "size": g.size} for g in w.groups],
+            "window_ns": _span([t for c in w.calls for t in (c.created_ns, c.completed_ns) if t is not None]),
+            "host_rows": 0, "device_rows": 0, "communication_records": len(w.calls), "links": {},
+            "events": {"call": len(w.calls)}, "health": [asdict(h) for h in w.health],
+        }
+        for w in found
+    ]  # fmt: skip
+
+
+def _span(times: list[int]) -> int:
+    return max(times) - min(times) if times else 0
 
 
 def _report(trace: RankTrace, title: str) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any
 
 from tracekit.ingest.crossing import host_of
@@ -29,7 +30,8 @@ def add_expected(
     used: recordings in the run's order; added: what the cross-rank step adds to each.
     """
     out.tables["theory"] = []
-    kept = [(r, p, a) for (r, p), a in zip(used, added, strict=True) if "collectives" in r.detail]
+    exposure, breakdown = (_by_recording(out.tables[n], [getattr(r.tables, n) for r, _ in used]) for n in _SPLIT)
+    kept = [x for x in zip(used, added, exposure, breakdown, strict=True) if "collectives" in x[0][0].detail]
     if not kept:
         return
     from tracekit.analysis.expected.calls import Recording
@@ -38,19 +40,33 @@ def add_expected(
     recordings = [
         Recording(
             p.rank, r.detail, a, host_of(r.meta), str(r.meta.devices[0].get("name")) if r.meta.devices else None,
-            len(r.meta.devices), r.tables.steps,
+            len(r.meta.devices), r.tables.steps, exposed, windows,
         )
-        for r, p, a in kept
+        for (r, p), a, exposed, windows in kept
     ]  # fmt: skip
     found = expected(
         recordings, options.declared.tables, world=out.world_size, groups=out.tables["groups"],
-        degrees=_degrees(options.declared.layout or solution.layout),
+        layout=_layout(options.declared.layout or solution.layout),
     )  # fmt: skip
     out.tables["theory"] = found.rows
     out.tables["findings"] += found.findings
-    out.expected = [c for c, (r, _, _) in zip(found.columns, kept, strict=True) if "activities" in r.detail]
-    out.theory_inputs = {"inputs": found.inputs, "missing": found.missing}
+    out.expected = [c for c, ((r, _), *_) in zip(found.columns, kept, strict=True) if "activities" in r.detail]
+    out.theory_inputs = {"inputs": found.inputs, "missing": found.missing, "utilisation": found.utilisation}
 
 
-def _degrees(layout: Layout | None) -> dict[str, int]:
-    return dict((*layout.expert, *layout.degrees)) if layout is not None else {}
+_SPLIT = ("exposure", "breakdown")
+
+
+def _by_recording(rows: list[Row], own: Sequence[Sequence[Row]]) -> list[list[Row]]:
+    """The run's rows of a table (in the order of the recordings) by recording."""
+    ends = list(accumulate(map(len, own), initial=0))
+    return [rows[a:b] for a, b in pairwise(ends)]
+
+
+def _layout(layout: Layout | None) -> Row | None:
+    if layout is None:
+        return None
+    return {
+        "degrees": dict(layout.degrees), "expert": dict(layout.expert), "order": [a for a, _ in layout.degrees],
+        "complete": layout.complete,
+    }  # fmt: skip

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tracekit.ingest.worker import PartResult
     from tracekit.label.layout import Solution
 
-TABLES = ("pipeline", "bubble")
+TABLES = ("pipeline", "bubble", "what_if")
 
 
 def add_pipelines(
@@ -38,5 +38,5 @@ def add_pipelines(
     layout = solution.layout
     groups = [*layout.mesh.groups(("pp",))] if layout is not None and layout.mesh.size("pp") > 1 else []
     result = pipelines([inputs[rank] for rank in sorted(inputs)], groups)
-    out.tables |= {"pipeline": result.pipeline, "bubble": result.bubble}
+    out.tables |= {"pipeline": result.pipeline, "bubble": result.bubble, "what_if": result.what_if}
     out.tables["findings"] += result.findings

@@ -23,7 +23,7 @@ from tracekit.ingest.layout import layout_row
 from tracekit.ingest.optables import read_op_tables
 from tracekit.ingest.pipeline import add_pipelines
 from tracekit.ingest.usermap import user_ranks
-from tracekit.ingest.witnesses import add_hang, gather
+from tracekit.ingest.witnesses import add_hang, gather, health
 from tracekit.ingest.worker import Failure, Options, PartResult, learns_more, rules_of, work
 from tracekit.label.learn import learn, merged
 from tracekit.model import on_unix_clock
@@ -58,7 +58,7 @@ class RunTables:
     details: list[tuple[int | None, dict[str, str], int]] = field(default_factory=list)
     added: list[CallColumns | str] = field(default_factory=list)
     expected: list[CallColumns] = field(default_factory=list)
-    theory_inputs: Row = field(default_factory=lambda: {"inputs": [], "missing": []})
+    theory_inputs: Row = field(default_factory=lambda: {"inputs": [], "missing": [], "utilisation": {}})
     coverage: Row = field(default_factory=dict)
     sites: list[Row] = field(default_factory=list)
     devices: tuple[str, ...] = ()
@@ -112,6 +112,7 @@ def run(
     stragglers.into(out.tables)
     out.job_groups = merged(seen)
     out.witnesses = dict(options.witnesses)
+    out.tables["health"] += health(witnesses, alone=not options.witnesses and found.files == found.witnesses)
     add_hang(out, witnesses, options, job)
     return _with_layout(out, options, job, solution)
 

@@ -10,7 +10,7 @@ from tracekit.ingest.discover import survey
 from tracekit.ingest.names import rank_at_end, rank_in_name
 from tracekit.ingest.usermap import user_ranks
 from tracekit.ingest.worker import Failure, Options, rules_of
-from tracekit.parsers import parse_witness
+from tracekit.parsers import identify, parse_witness
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -26,10 +26,13 @@ FLIGHT_RECORDER = "flight-recorder"
 
 @dataclass(slots=True)
 class Witnesses:
-    """`ranks`: the fullest witness of each rank; `notes`: what is odd; `unknown`: paths without a rank."""
+    """`ranks`: the fullest witness of each rank; `notes`: what is odd; `unknown`: paths without a rank; `others`:
+    files of other formats.
+    """
 
     ranks: dict[int, Witness] = field(default_factory=dict)
     unknown: list[str] = field(default_factory=list)
+    others: list[Path] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     failures: list[Failure] = field(default_factory=list)
     world_size: int | None = None
@@ -48,14 +51,15 @@ def gather(
     out = Witnesses()
     worlds: list[int] = []
     for path in sorted(paths):
+        if identify(path).name not in sources:
+            out.others.append(path)
+            continue
         try:
             found = parse_witness(path, strict=strict)
         except UnusableInput as e:
             out.failures.append(Failure(str(path), str(e)))
             continue
         for one in found:
-            if one.source not in sources:
-                continue
             _add(out, one, user)
             if one.meta.world_size:
                 worlds.append(one.meta.world_size)
@@ -136,6 +140,23 @@ def post_mortem(
     notes += [f"{p}: its rank is not known, so it is left out; give --rank-regex or --rank-map" for p in found.unknown]
     how = Options(strict=strict, rules=tuple(str(r) for r in rules))
     return hang(found, how) | {"sources": sorted(w.meta.path for w in found.ranks.values()), "notes": notes}
+
+
+def health(found: Witnesses, *, alone: bool) -> list[Row]:
+    """What `health` says of witnesses. alone: there is no profiler's trace, so that all of them were analysed."""
+    rows: list[tuple[str | None, str, str]] = [(None, "witness of doubtful identity", note) for note in found.notes]
+    if not alone:
+        rows += [
+            (path, "witness without a rank, not joined", "give --rank-regex or --rank-map") for path in found.unknown
+        ]
+        rows += [
+            (str(path), f"not joined with the traces: {identify(path).title}", "analyse it alone")
+            for path in found.others
+        ]
+    return [
+        {"rank": None, "source": source or "", "severity": "info", "reason": reason, "count": 1, "example": example}
+        for source, reason, example in rows
+    ]
 
 
 def add_hang(out: RunTables, found: Witnesses, options: Options, job: Job) -> None:

@@ -81,6 +81,10 @@ def declared(layout: str | None, group_map: str | None, config: str | None) -> D
     from tracekit.label.layout import parse_layout, read_map, read_run_toml
 
     told = read_run_toml(config) if config is not None else None
+    if told is not None and {"model", "training", "hardware"} & set(told.tables):
+        from tracekit.analysis.expected.planned import check_tables
+
+        check_tables(told.tables)  # a mistake shows before any trace is read
     roles = read_map(group_map) if group_map is not None else ()
     return Declared(
         parse_layout(layout) if layout is not None else told.layout if told else None,

@@ -167,8 +167,12 @@ class Engine:
         return plain(when, e, self.context, self._index, ok)
 
     def _candidates(self, rules: list[LabelRule], e: Evidence) -> list[LabelRule]:
-        """Rules whose conditions on the call itself hold; the same for all calls that differ in their place only."""
-        key = (id(rules), replace(e, scopes=(), frames=()))
+        """Rules whose conditions on the call itself hold.
+
+        They are the same for all calls that differ in their place or in the identity of their group only.
+        """
+        facts = self.context.group_facts.get(e.group.key)
+        key = (id(rules), replace(e, scopes=(), frames=(), group=replace(e.group, key=facts)))
         found = self._standing.get(key)
         if found is None:
             found = self._standing[key] = [r for r in rules if self._plain(r.when, e)]

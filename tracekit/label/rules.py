@@ -18,6 +18,7 @@ from tracekit.label.layout.tables import TABLES as LAYOUT_TABLES
 from tracekit.label.layout.tables import LayoutTables, load_tables
 from tracekit.label.matching import FIELDS, TIERS, Expectation, FactRule, LabelRule, SizeTest, When
 from tracekit.label.place import PLACES
+from tracekit.label.references import Words
 from tracekit.label.schema import Field, Place, check, compiled, read_rule_file, toml_of
 from tracekit.label.steps import UNRANKED, USER_RANK, StepRule
 from tracekit.label.vocabulary import C10dOp, DType, Vocabulary, squash
@@ -280,8 +281,9 @@ def load_rules(extra_files: Iterable[str | Path] = (), step_pattern: str | None 
     extra.steps = [replace(r, rank=USER_RANK) if r.rank == UNRANKED else r for r in extra.steps]
     extra.chunks = [replace(r, rank=USER_RANK) if r.rank == UNRANKED else r for r in extra.chunks]
     for name in ("kernels", "steps", "chunks", "labels", "facts", "frameworks"):
-        _unique(getattr(extra, name), name.rstrip("s"))
-        _unique(getattr(base, name), name.rstrip("s"))
+        table = "rule" if name == "labels" else name.rstrip("s")
+        _unique(getattr(extra, name), table)
+        _unique(getattr(base, name), table)
         setattr(base, name, _over(getattr(extra, name), getattr(base, name)))
     if step_pattern is not None:
         pattern = compiled(step_pattern, Place("--step-pattern", "step", "user"), "pattern")
@@ -293,4 +295,6 @@ def load_rules(extra_files: Iterable[str | Path] = (), step_pattern: str | None 
     words.wrappers[:0] = more.wrappers
     base.files += extra.files
     base.extra_files = paths
+    if extra.labels:
+        Words(base).check(extra.labels)
     return base

@@ -47,7 +47,8 @@ def describe_witness(witness: Witness, rules: Rules) -> LabelledRank:
     words = rules.vocabulary
     groups = {g.key: g for g in witness.groups}
     counted = issued(witness, words)
-    calls = [_call(witness.calls[i], groups, rules) for i in counted]
+    asked: dict[int, tuple[str, ...]] = {}
+    calls = [_call(witness.calls[i], groups, rules, asked) for i in counted]
     number(calls)
     places: dict[tuple[str, ...], tuple[str, ...]] = {}
     for call in calls:
@@ -57,7 +58,8 @@ def describe_witness(witness: Witness, rules: Rules) -> LabelledRank:
     meta.groups = tuple(
         ProcessGroup(g.name, g.desc, g.size, g.ranks, g.backend) for g in witness.groups if g.name is not None
     )
-    names = [f for call in witness.calls for f in call.frames]
+    stacks = {id(call.frames): call.frames for call in witness.calls}
+    names = dict.fromkeys(f for stack in stacks.values() for f in stack)
     health = list(witness.health)
     if left_out := len(witness.calls) - len(counted):
         health.append(HealthEntry("entries that move no data (the end of a coalesced group and the like)", left_out))
@@ -67,10 +69,10 @@ def describe_witness(witness: Witness, rules: Rules) -> LabelledRank:
         activities=no_activities(),
         calls=calls,
         markers=[],
-        event_counts={"call": len(witness.calls), "frame": len(names)},
+        event_counts={"call": len(witness.calls), "frame": sum(len(call.frames) for call in witness.calls)},
         health=health,
         window_ns=_window(witness.calls),
-        frameworks=detect(rules.frameworks, dict.fromkeys(names), meta.extra, described(calls, meta)),
+        frameworks=detect(rules.frameworks, names, meta.extra, described(calls, meta)),
     )
 
 
@@ -90,10 +92,14 @@ def no_activities() -> Activities:
     return Activities([], [], wide, wide, byte, half, wide, half, half, wide, half, wide)
 
 
-def _call(seen: WitnessCall, groups: dict[str, WitnessGroup], rules: Rules) -> Call:
+def _call(seen: WitnessCall, groups: dict[str, WitnessGroup], rules: Rules, asked: dict[int, tuple[str, ...]]) -> Call:
+    """asked: by identity of a stack (the witness keeps them alive), its frames that some rule asks for."""
     words = rules.vocabulary
     group = groups.get(seen.group or "", _NOWHERE)
     op = words.op(seen.op_raw)[0]
+    kept = asked.get(id(seen.frames))
+    if kept is None:
+        kept = asked[id(seen.frames)] = frames(seen, rules)
     found = words.dtype(seen.dtype or seen.out_dtype)
     call = Call(
         op=op,
@@ -108,7 +114,7 @@ def _call(seen: WitnessCall, groups: dict[str, WitnessGroup], rules: Rules) -> C
         in_nelems=nelems(seen.in_sizes) if seen.in_nelems is None else seen.in_nelems,
         out_nelems=nelems(seen.out_sizes) if seen.out_nelems is None else seen.out_nelems,
         dims=list(seen.in_sizes[0]) if seen.in_sizes and len(seen.in_sizes) == 1 else None,
-        frames=frames(seen, rules),
+        frames=kept,
         scopes=scopes(seen),
     )
     if not seen.noticed and seen.started_ns is not None and seen.dur_ns is not None:

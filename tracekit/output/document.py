@@ -33,6 +33,7 @@ def document(run: RunTables) -> dict[str, Any]:
         "imbalance": run.tables["imbalance"],
         "pipeline": run.tables["pipeline"],
         "bubble": run.tables["bubble"],
+        "what_if": run.tables["what_if"],
         "stragglers": run.tables["stragglers"],
         "hang": run.hang,
         "theory": run.tables["theory"],

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>()#+!|~@])")
 _JOINER = "\u2060"  # invisible; a backslash does not keep GitHub from linking
-_TEXT = {"verdict", "strategy", "operation", "group", "where", "largest strategy", "complete", "rank"}
+_TEXT = {"verdict", "strategy", "operation", "group", "where", "largest strategy", "complete", "rank", "purpose", "why"}
 
 
 def escape(text: str) -> str:

@@ -50,6 +50,7 @@ def summarise(run: RunTables, *, all_ranks: bool = False, steps: bool = False) -
         _sites(run),
         *crossrank.grids(run),
         *pipeline.grids(run),
+        expected.hiding(run),
         expected.grid(run),
         _unlabelled(run),
     ]
@@ -139,7 +140,7 @@ def _verdict(run: RunTables, windows: Sequence[Row]) -> str:
         whole = sum(r["attributed_ns"] or 0 for r in top.values())
         amount = percent(row["attributed_ns"], whole)
         text += f" {amount} of it has no label." if name == "unknown" else f" Most of it is {name} ({amount})."
-    return text
+    return f"{text} {expected.sentence(run)}".rstrip()
 
 
 def _by_strategy(run: RunTables) -> dict[str, Row]:

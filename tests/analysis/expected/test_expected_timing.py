@@ -29,7 +29,7 @@ def _machine(ranks: int = 16, *, table: Any = None, devices: int = 8, hosts: boo
 
 
 def _kind(**more: Any) -> Kind:
-    values = Kind("tp", None, None, "all_reduce", "0-7", "nccl", None, 8, None, 1 << 30)
+    values = Kind("tp", None, None, "all_reduce", "0-7", "nccl", None, None, 8, None, 1 << 30)
     return values._replace(**more)
 
 
@@ -52,6 +52,15 @@ def test_fewer_devices_than_the_board_has_may_still_share_links() -> None:
     with pytest.raises(MissingInput, match="share fast links"):
         _machine(devices=4).place(tuple(range(8)), 8)
     assert _machine(devices=4).place(tuple(range(4)), 4).path == "intra"
+
+
+def test_racks_share_links_over_hosts() -> None:
+    rack = machine_of(
+        [Recording(r, {}, "one-rank", f"h{r // 4}", "NVIDIA GB200", 4) for r in range(8)], {}, 8, [], {}
+    )  # fmt: skip
+    assert rack.place(tuple(range(4)), 4).path == "intra"
+    with pytest.raises(MissingInput, match="share fast links"):
+        rack.place(tuple(range(8)), 8)
 
 
 def test_a_group_without_ranks_is_placed_only_where_the_job_fits_a_node() -> None:
@@ -118,3 +127,12 @@ def test_verdicts_are_those_of_theory(op: str, payload: int, ns: int, name: str)
     exact, one_sided = (VERDICTS[judge(e, payload, np.array([ns]), np.array([x]))[0]] for x in (True, False))
     assert exact == want
     assert one_sided == ("unknown" if want == "below_limit" else want)
+
+
+def test_a_network_alone_tells_nothing_of_the_node() -> None:
+    with pytest.raises(MissingInput, match="gpus_per_node"):
+        _machine(devices=1, table={"network": "ndr"}).place(tuple(range(8)), 8)
+
+
+def test_ranks_and_size_of_a_group_must_agree() -> None:
+    assert time_of(_kind(size=4), 0, _machine()).reason == "the group has 8 ranks, the call says 4"

@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from tracekit.analysis.crossrank.run import CallColumns
 
 Row = dict[str, Any]
-_TEXTS = ("strategy", "purpose", "phase", "op", "group_id", "family", "kernel", "dtype")
+_TEXTS = ("strategy", "purpose", "phase", "op", "group_id", "family", "kernel", "dtype", "variant")
 _NUMBERS = (
-    "id", "group_size", "src_rank", "dst_rank", "in_nelems", "out_nelems", "payload_bytes", "dur_ns", "step",
-    "coalesced_into",
+    "id", "group_size", "src_rank", "dst_rank", "in_nelems", "out_nelems", "payload_bytes", "ts_ns", "dur_ns",
+    "step", "coalesced_into",
 )  # fmt: skip
 _TYPE_IN_NAME = re.compile(r"nccl\w*?_(?:Sum|Prod|Max|Min|MinMax|Avg|PreMulSum|SumPostDiv)_(bf|f|i|u)(\d+)")
 """NCCL compiles a kernel for each type of a reduction (src/device/generate.py)."""
@@ -34,7 +34,10 @@ P2P = frozenset({"send", "recv"})
 
 @dataclass(slots=True)
 class Recording:
-    """One analysed recording. `files`: from the worker; `added`: what other ranks tell of its calls, or why nothing."""
+    """One analysed recording. `files`: from the worker; `added`: what other ranks tell of its calls, or why nothing.
+
+    steps, exposure, breakdown: its rows of those tables; those of exposure are completed in place.
+    """
 
     rank: int | None
     files: dict[str, str]
@@ -43,6 +46,8 @@ class Recording:
     device_name: str | None = None
     devices: int = 0
     steps: list[Row] = field(default_factory=list)
+    exposure: list[Row] = field(default_factory=list)
+    breakdown: list[Row] = field(default_factory=list)
 
     @property
     def counted_steps(self) -> frozenset[int]:
@@ -61,6 +66,7 @@ class Kind(NamedTuple):
     group_id: str | None
     family: str | None
     dtype: str | None
+    variant: str | None
     size: int | None
     peer: int | None
     payload: int | None
@@ -68,11 +74,17 @@ class Kind(NamedTuple):
 
 @dataclass(slots=True)
 class Calls:
-    """Calls in call order. `kinds[which[i]]` of call i, -1 for a call inside another's kernel; `NO_TIME` = none."""
+    """Calls in call order. `kinds[which[i]]` of call i, -1 for a call inside another's kernel; `NO_TIME` = none.
+
+    counted_kinds, counted: the same for counts and bytes, every call by itself with its own payload.
+    """
 
     kinds: list[Kind]
     which: NDArray[np.int64]
+    counted_kinds: list[Kind]
+    counted: NDArray[np.int64]
     step: NDArray[np.int64]
+    start: NDArray[np.int64]
     dur: NDArray[np.int64]
     transfer: NDArray[np.int64]
     wait: NDArray[np.int64]
@@ -88,13 +100,16 @@ def read_calls(one: Recording) -> Calls:
         text = {name: _codes(table.column(name)) for name in _TEXTS}
         number = {name: _numbers(table.column(name)) for name in _NUMBERS}
     n = len(number["id"])
-    payload = _whole_payload(number, _payload(number, text["kernel"]), text["op"])
-    kinds, which = _kinds(one.rank, text, number, payload)
+    own = _payload(number, text["kernel"])
+    payload = _whole_payload(number, own, text["op"])
+    peer = _peer(one.rank, number, text["op"])
+    kinds, which = _kinds(text, number, peer, payload)
+    counted_kinds, counted = _kinds(text, number, peer, own)
     which[number["coalesced_into"] != NO_TIME] = -1
     none = np.full(n, NO_TIME, np.int64)
     known = isinstance(one.added, str)
     return Calls(
-        kinds, which, number["step"], number["dur_ns"],
+        kinds, which, counted_kinds, counted, number["step"], number["ts_ns"], number["dur_ns"],
         none if isinstance(one.added, str) else one.added.numbers["transfer_ns"],
         none if known else one.added.numbers["wait_ns"],  # type: ignore[union-attr]
     )  # fmt: skip
@@ -157,18 +172,25 @@ def _whole_payload(number: dict[str, NDArray[np.int64]], payload: NDArray[np.int
     return out
 
 
-def _kinds(
-    rank: int | None, text: dict[str, Codes], number: dict[str, NDArray[np.int64]], payload: NDArray[np.int64]
-) -> tuple[list[Kind], NDArray[np.int64]]:
-    """Distinct kinds of call, and the kind of each call."""
-    n = len(payload)
-    op_codes, ops = text["op"]
-    p2p = np.isin(op_codes, [i for i, w in enumerate(ops) if w in P2P])
+def _peer(rank: int | None, number: dict[str, NDArray[np.int64]], op: Codes) -> NDArray[np.int64]:
+    """Other end of each message; none of a coalesced kernel whose messages go to several ranks."""
+    p2p = np.isin(op[0], [i for i, w in enumerate(op[1]) if w in P2P])
     source, target = number["src_rank"], number["dst_rank"]
     mine = -1 if rank is None else rank
     other = np.where(source == mine, target, np.where(source != NO_TIME, source, target))
-    peer = np.where(p2p, other, NO_TIME)
-    names = ("strategy", "purpose", "phase", "op", "group_id", "family", "dtype")
+    out = np.where(p2p, other, NO_TIME)
+    owner = number["coalesced_into"]
+    inside = np.flatnonzero(owner != NO_TIME)
+    out[owner[inside][out[inside] != out[owner[inside]]]] = NO_TIME
+    return out
+
+
+def _kinds(
+    text: dict[str, Codes], number: dict[str, NDArray[np.int64]], peer: NDArray[np.int64], payload: NDArray[np.int64]
+) -> tuple[list[Kind], NDArray[np.int64]]:
+    """Distinct kinds of call, and the kind of each call."""
+    n = len(payload)
+    names = ("strategy", "purpose", "phase", "op", "group_id", "family", "dtype", "variant")
     table = np.stack([*(text[name][0] for name in names), number["group_size"], peer, payload], axis=1)
     if not n:
         return [], np.empty(0, np.int64)

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from tracekit.analysis.expected.calls import Recording
 
 Row = dict[str, Any]
+BOARD = 16
+"""GPUs up to which fast links end at the host; beyond, a rack shares them."""
 
 
 @dataclass(slots=True)
@@ -52,7 +54,7 @@ class Machine:
         """Nodes of a group. NoNumber says what is missing."""
         if members is not None and all(r in self.hosts for r in members):
             count = Counter(self.hosts[r] for r in members)
-            if len(count) == 1 or self._one_domain():
+            if len(count) == 1 or not self._rack():
                 return Placement(len(members), len(count), max(count.values()))
         if self.gpus_per_node is None:
             raise MissingInput("hardware.gpus_per_node (or hosts of all ranks)")
@@ -67,8 +69,13 @@ class Machine:
             raise MissingInput("hardware.gpus_per_node (GPUs of several hosts may share fast links)")
         return found
 
+    def _rack(self) -> bool:
+        """Whether fast links span hosts."""
+        usual = self.hardware.gpus_per_node if self.hardware else None
+        return usual is not None and usual > BOARD
+
     def _one_domain(self) -> bool:
-        """Whether fast links end at the host: not where the usual domain is larger than what the files count."""
+        """Whether the number of GPUs a node can be relied on: not where the usual board has more than is visible."""
         usual = self.hardware.gpus_per_node if self.hardware else None
         given = self.source == "given"
         return given or usual is None or self.gpus_per_node is None or usual <= self.gpus_per_node
@@ -88,7 +95,7 @@ def machine_of(
     hw, reason, inputs = _hardware(recordings, table)
     counts = {r.devices for r in recordings if r.devices > 1}
     per_node, source = None, None
-    if table and hw is not None and hw.gpus_per_node:
+    if {"gpus_per_node", "name"} & set(table) and hw is not None and hw.gpus_per_node:
         per_node, source = hw.gpus_per_node, "given"
     elif len(counts) == 1 and all(r.devices > 1 for r in recordings):
         per_node, source = counts.pop(), "deviceProperties"

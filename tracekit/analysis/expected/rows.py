@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from tracekit.analysis.expected.planned import plan_columns
 from tracekit.analysis.expected.timing import (
     DURATION,
     NCCL,
@@ -16,15 +18,17 @@ from tracekit.analysis.expected.timing import (
     UNKNOWN,
     VERDICTS,
     WAITING,
+    size_of,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
     from tracekit.analysis.expected.calls import Calls, Kind, Recording
     from tracekit.analysis.expected.machine import Machine
+    from tracekit.analysis.expected.planned import Planned
     from tracekit.analysis.expected.timing import Judged, Timed
 
 Row = dict[str, Any]
@@ -50,6 +54,7 @@ class Sums:
 
     calls: int = 0
     ranks: set[int | None] = field(default_factory=set)
+    sizes: set[int | None] = field(default_factory=set)
     per_step: dict[tuple[int, int], list[int]] = field(default_factory=lambda: defaultdict(lambda: [0, 0, 0]))
     times: NDArray[np.float64] = field(default_factory=lambda: np.zeros(5))
     judged: int = 0
@@ -59,45 +64,60 @@ class Sums:
     bus: list[NDArray[np.float64]] = field(default_factory=list)
     ratio: list[NDArray[np.float64]] = field(default_factory=list)
     payload: Counter[int] = field(default_factory=Counter)
+    counted_payload: Counter[int] = field(default_factory=Counter)
     weights: NDArray[np.float64] = field(default_factory=lambda: np.zeros(len(VERDICTS)))
     over_ns: float = 0.0
     kinds: dict[int, tuple[Kind, Timed]] = field(default_factory=dict)
     reasons: Counter[str] = field(default_factory=Counter)
 
 
-def collect(recordings: Sequence[Recording], calls: Sequence[Calls], judged: Sequence[Judged]) -> dict[Key, Sums]:
+def collect(
+    recordings: Sequence[Recording], calls: Sequence[Calls], judged: Sequence[Judged], machine: Machine
+) -> dict[Key, Sums]:
     """Add up the calls of all recordings by row."""
     sums: dict[Key, Sums] = defaultdict(Sums)
     for number, (one, mine, verdicts) in enumerate(zip(recordings, calls, judged, strict=True)):
         steps = np.fromiter(one.counted_steps, np.int64, len(one.counted_steps))
         counted = np.isin(mine.step, steps)
-        order = np.argsort(mine.which, kind="stable")
-        cuts = np.searchsorted(mine.which[order], np.arange(len(mine.kinds) + 1))
-        for i, kind in enumerate(mine.kinds):
-            rows = order[cuts[i] : cuts[i + 1]]
+        for kind, rows in zip(mine.counted_kinds, _rows_of(mine.counted, len(mine.counted_kinds)), strict=True):
+            s = sums[Key(*kind[:5])]
+            s.ranks.add(one.rank)
+            s.sizes.add(size_of(kind, machine))
+            _count(s, kind, number, rows, mine.step, counted)
+        for kind, timed, rows in zip(mine.kinds, verdicts.timed, _rows_of(mine.which, len(mine.kinds)), strict=True):
             if len(rows):
-                s = sums[Key(*kind[:5])]
-                s.ranks.add(one.rank)
-                _add(s, kind, verdicts.timed[i], number, rows, mine, verdicts, counted)
+                _add(sums[Key(*kind[:5])], kind, timed, rows, verdicts, counted)
     return dict(sums)
 
 
-def _add(
-    s: Sums, kind: Kind, timed: Timed, number: int, rows: NDArray[np.intp], calls: Calls, judged: Judged,
-    counted: NDArray[np.bool_],
-) -> None:  # fmt: skip
+def _rows_of(which: NDArray[np.int64], kinds: int) -> list[NDArray[np.intp]]:
+    """Calls of each kind."""
+    order = np.argsort(which, kind="stable")
+    cuts = np.searchsorted(which[order], np.arange(kinds + 1))
+    return [order[a:b] for a, b in pairwise(cuts.tolist())]
+
+
+def _count(
+    s: Sums, kind: Kind, number: int, rows: NDArray[np.intp], step: NDArray[np.int64], counted: NDArray[np.bool_]
+) -> None:
+    """Calls and bytes, each call by itself."""
     s.calls += len(rows)
-    s.kinds.setdefault(id(timed), (kind, timed))
-    if timed.reason:
-        s.reasons[timed.reason] += len(rows)
     inside = rows[counted[rows]]
-    for step, count in zip(*(a.tolist() for a in np.unique(calls.step[inside], return_counts=True)), strict=True):
-        at = s.per_step[number, step]
+    for at_step, count in zip(*(a.tolist() for a in np.unique(step[inside], return_counts=True)), strict=True):
+        at = s.per_step[number, at_step]
         at[0] += count
         at[1] += count * (kind.payload or 0)
         at[2] += count if kind.payload is None else 0
     if kind.payload is not None:
         s.payload[kind.payload] += len(rows)
+        s.counted_payload[kind.payload] += len(inside)
+
+
+def _add(s: Sums, kind: Kind, timed: Timed, rows: NDArray[np.intp], judged: Judged, counted: NDArray[np.bool_]) -> None:
+    """Times, each kernel once."""
+    s.kinds.setdefault(id(timed), (kind, timed))
+    if timed.reason:
+        s.reasons[timed.reason] += len(rows)
     known = rows[judged.measured[rows] > 0]
     ns = judged.measured[known].astype(np.float64)
     s.exact += int(judged.exact[known].sum())
@@ -120,16 +140,52 @@ def _add(
     s.over_ns += float(np.maximum(judged.measured[in_steps] - e.high_ns, 0)[judged.exact[in_steps]].sum())
 
 
-def theory_rows(sums: dict[Key, Sums], machine: Machine) -> list[Row]:
-    """One row a key, the longest first."""
+def theory_rows(
+    sums: dict[Key, Sums],
+    exposed: Mapping[Key, Sequence[float]],
+    compute: Mapping[tuple[int, int], int],
+    machine: Machine,
+    found: Planned,
+) -> list[Row]:
+    """One row a key, the longest first.
+
+    exposed: avoidable, structural, unknown and waiting ns of all counted steps. compute: (recording, step) → ns with
+    compute active. found: the plan of the job.
+    """
+    roles = Counter((k[:4], r) for k, s in sums.items() if s.per_step for r in s.ranks)
     order = sorted(sums, key=lambda k: (-sums[k].plain, tuple(str(x) for x in k)))
-    return [_row(k, sums[k], machine) for k in order]
+    return [
+        _row(k, sums[k], machine)
+        | _exposed(exposed.get(k), len(sums[k].per_step))
+        | _hide(sums[k], compute)
+        | plan_columns(
+            k, sums[k], _only(sums[k].sizes), found,
+            any(roles[k[:4], r] > 1 for r in sums[k].ranks),
+        )
+        for k in order
+    ]  # fmt: skip
+
+
+def _hide(s: Sums, compute: Mapping[tuple[int, int], int]) -> Row:
+    """Bandwidth at which all compute of the steps would just hide the calls."""
+    factor = _only(t.factor for _, t in s.kinds.values())
+    ns = sum(compute.get(at, 0) for at in s.per_step)
+    whole = not any(missing for _, _, missing in s.per_step.values())
+    return {"hide_gbps": sum(b for _, b, _ in s.per_step.values()) * factor / ns if factor and ns and whole else None}
+
+
+def _exposed(parts: Sequence[float] | None, steps: int) -> Row:
+    names = ("avoidable_ns", "structural_ns", "unknown_ns")
+    if parts is None or not steps:
+        return dict.fromkeys(("exposed_ns", *names))
+    return {"exposed_ns": round(sum(parts) / steps)} | {
+        n: round(v / steps) for n, v in zip(names, parts, strict=False)
+    }  # fmt: skip
 
 
 def _row(key: Key, s: Sums, machine: Machine) -> Row:
     steps = len(s.per_step)
     places = {(t.placement.path, t.placement.nodes) for _, t in s.kinds.values() if t.placement}
-    sizes = {t.size for _, t in s.kinds.values()}
     factors = {t.factor for _, t in s.kinds.values()}
     whole_bytes = steps and not any(missing for _, _, missing in s.per_step.values())
     bus = np.concatenate(s.bus) if s.bus else None
@@ -137,7 +193,7 @@ def _row(key: Key, s: Sums, machine: Machine) -> Row:
     head: Row = dict(zip(Key._fields, key, strict=True))
     median = None if bus is None else float(np.median(bus))
     return head | {
-        "group_size": _only(sizes), "ranks": len(s.ranks), "nodes": _only({n for _, n in places}),
+        "group_size": _only(s.sizes), "ranks": len(s.ranks), "nodes": _only({n for _, n in places}),
         "path": _only({p for p, _ in places}), "bus_factor": factor, "calls": s.calls,
         "calls_per_step": sum(c for c, _, _ in s.per_step.values()) / steps if steps else None,
         "payload_bytes": _typical(s.payload),

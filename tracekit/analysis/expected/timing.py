@@ -13,7 +13,7 @@ import numpy as np
 
 from tracekit.analysis.expected.calls import P2P
 from tracekit.model import NO_TIME
-from tracekit.theory import MissingInput, NoNumber, bus_factor, expect
+from tracekit.theory import MissingInput, NoNumber, OutsideDomain, bus_factor, expect
 from tracekit.theory.expectation import LARGE_BYTES, LATENCY_BOUND_RATIO, TOO_SMALL_RATIO
 
 if TYPE_CHECKING:
@@ -86,6 +86,8 @@ def time_of(kind: Kind, rank: int | None, machine: Machine) -> Timed:
             raise MissingInput(*lacking)
         hw = machine.need()
         members = machine.members(kind.group_id, (rank, kind.peer) if kind.op in P2P else ())
+        if members is not None and len(members) != out.size:
+            raise OutsideDomain(f"the group has {len(members)} ranks, the call says {out.size}")
         out.placement = machine.place(members, out.size)
         if kind.op not in _MODELS:
             raise MissingInput(f"a model of {kind.op}")

@@ -156,16 +156,18 @@ class _Work:
     def between(self, calls: list[Call], spans: PipelineSpans, on_host: bool, origin: int) -> list[Chunk]:
         """Runs of rows of one kind that no message, step or optimizer interrupts.
 
-        A message cuts where the host made the call; a receive of a host trace where it was waited for.
+        A message cuts where the host made the call, a receive of a host trace where it was waited for; and a receive on
+        a device between two rows that it kept apart: it may have been posted long before.
         """
         kept = np.flatnonzero(~_inside(self.launch, spans.optimizer))
         backward = _inside(self.launch[kept], spans.backward)
         cuts = [_end(c) if on_host and c.op == "recv" else c.call_ts or NO_TIME for c in calls]
         order = np.argsort(np.array(cuts, np.int64), kind="stable")
         at = np.searchsorted(np.array(cuts, np.int64)[order], self.launch[kept], "right")
-        change = np.flatnonzero(
-            (np.diff(at) != 0) | (np.diff(backward.astype(np.int8)) != 0) | (np.diff(self.marker[kept]) != 0)
-        )
+        waited = {} if on_host else self._waited(calls, kept)
+        cut = (np.diff(at) != 0) | (np.diff(backward.astype(np.int8)) != 0) | (np.diff(self.marker[kept]) != 0)
+        cut[list(waited)] = True
+        change = np.flatnonzero(cut)
         out = []
         edges = [0, *(change + 1).tolist(), len(kept)] if len(kept) else []
         sends = np.array([c.op == "send" for c in calls], np.bool_)[order]
@@ -177,9 +179,23 @@ class _Work:
             here = int(at[a])
             right = int(at[b]) if b < len(kept) else len(calls)
             before, after = order[left:here], order[here:right]
-            chunk.before = tuple(before[~sends[left:here]].tolist())
+            chunk.before = (*before[~sends[left:here]].tolist(), *waited.get(a - 1, ()))
             chunk.after = tuple(after[sends[here:right]].tolist())
             out.append(chunk)
+        return out
+
+    def _waited(self, calls: list[Call], kept: NDArray[np.intp]) -> dict[int, tuple[int, ...]]:
+        """Position of a kept row → receives that ended after all work up to it and before the next row started."""
+        out: dict[int, tuple[int, ...]] = {}
+        if len(kept) < 2:
+            return out
+        done, start = np.maximum.accumulate(self.end[kept])[:-1], self.ts[kept][1:]
+        for i, call in enumerate(calls):
+            if call.op != "recv" or (end := _end(call)) == NO_TIME:
+                continue
+            last = int(np.searchsorted(done, end, "right")) - 1
+            if last >= 0 and end <= start[last]:
+                out[last] = (*out.get(last, ()), i)
         return out
 
 

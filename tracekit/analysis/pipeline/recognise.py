@@ -20,8 +20,8 @@ Orders = tuple[tuple[Entry, ...], ...]
 ENOUGH = 0.75
 """Share of actions in the order of a schedule from which on it is that schedule, with deviations."""
 MOST_VIRTUAL = 16
-MOST_COMPARED = 2_000
-"""Longest order that is compared with another one entry by entry at quadratic cost."""
+MOST_COMPARED, CLOSEST = 400, 3
+"""Longest order that is compared with others at quadratic cost, and with how many: those equal in most places."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ def recognise(orders: Orders, ring: bool | None, sends: int | None) -> Recognise
     told = _given(orders)
     if not all(orders):
         return Recognised(None, None, told, (0,) * p, (None,) * p, "no-work-on-a-stage")
-    candidates = [s for s in _candidates(orders) if _fits(s, ring, sends)]
+    candidates = [s for s in _candidates(orders) if _fits(s, ring, sends) and (told or not _only_reversed(s))]
     exact = [s for s in candidates if all(map(_agrees, orders, s.orders))]
     if exact:
         same = [s for s in exact if (s.orders, s.stage_rank) == (exact[0].orders, exact[0].stage_rank)]
@@ -68,10 +68,13 @@ def _nearest(orders: Orders, candidates: Sequence[Schedule], told: Schedule | No
     p = len(orders)
     total = sum(map(len, orders))
     scored = []
-    for s in candidates:
-        if all(len(a) == len(b) <= MOST_COMPARED for a, b in zip(orders, s.orders, strict=True)):
-            off = tuple(len(o) - _common(o, s.orders[r]) for r, o in enumerate(orders))
-            scored.append((sum(off), off, s))
+    fit = [
+        s for s in candidates if all(len(a) == len(b) <= MOST_COMPARED for a, b in zip(orders, s.orders, strict=True))
+    ]
+    fit.sort(key=lambda s: -sum(sum(map(_same, o, s.orders[r])) for r, o in enumerate(orders)))
+    for s in fit[:CLOSEST]:
+        off = tuple(len(o) - _common(o, s.orders[r]) for r, o in enumerate(orders))
+        scored.append((sum(off), off, s))
     scored.sort(key=lambda x: x[0])
     best = scored[0] if scored else None
     clear = best is not None and (len(scored) == 1 or scored[1][0] > best[0])
@@ -149,6 +152,11 @@ def _fits(s: Schedule, ring: bool | None, sends: int | None) -> bool:
     first, last = 0, s.ranks - 1
     pairs = {(s.stage_rank[a], s.stage_rank[b]) for lane in s.lanes for a, b in pairwise(lane)}
     return ring == ((last, first) in pairs or (first, last) in pairs)
+
+
+def _only_reversed(s: Schedule) -> bool:
+    """GPipe with its backwards from the last micro-batch on: only annotations tell it from GPipe, and it is rarer."""
+    return s.name == "LoopedBFS" and s.stages == s.ranks
 
 
 def _agrees(order: Sequence[Entry], known: Sequence[object]) -> bool:

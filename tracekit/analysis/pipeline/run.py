@@ -14,6 +14,7 @@ from tracekit.analysis.pipeline.messages import carried
 from tracekit.analysis.pipeline.orders import ordered
 from tracekit.analysis.pipeline.recognise import Recognised, recognise
 from tracekit.analysis.pipeline.timed import Lags, Span, Timed, idle_split, lags, timed
+from tracekit.analysis.pipeline.whatif import MOST_ERROR, what_if
 from tracekit.theory.schedules import parts as actions_of
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ class PipelineTables:
 
     pipeline: list[Row] = field(default_factory=list)
     bubble: list[Row] = field(default_factory=list)
+    what_if: list[Row] = field(default_factory=list)
     findings: list[Row] = field(default_factory=list)
 
 
@@ -84,6 +86,7 @@ def pipelines(inputs: Sequence[RankInput], groups: Iterable[Sequence[int]] = ())
     for s in steps:
         out.pipeline += _gantt(s, by_rank)
         out.bubble += _bubbles(s, by_rank, typical)
+        out.what_if += _what_ifs(s, typical)
     out.findings = list(_findings(steps))
     return out
 
@@ -249,6 +252,25 @@ def _measured(t: Timed, place: int) -> Row:
         "drain_ns": drain, "bubble_over_step_ratio": idle / (finish - begin) if finish > begin else None,
         "bubble_over_ideal_ratio": idle / busy if busy else None,
     }  # fmt: skip
+
+
+def _what_ifs(s: _Step, typical: Typical) -> list[Row]:
+    """Rows of the table `what_if`; beyond MOST_ERROR of the replay without a window."""
+    ran = s.known.ran if s.known is not None else None
+    if s.t is None or s.lag is None or ran is None or (found := what_if(s.t, ran, typical, s.lag)) is None:
+        return []
+    base, changed = found
+    window = s.t.window[1] - s.t.window[0]
+    error = abs(base - window) / window if window else None
+    good = error is not None and error <= MOST_ERROR
+    return [
+        {
+            "pipeline": _name(s.line), "step": s.step, "what": what, "window_ns": window, "replayed_ns": base,
+            "replay_error_ratio": error, "what_if_ns": ns if good else None, "saved_ns": base - ns if good else None,
+            "saved_ratio": (base - ns) / base if good and base else None, "reason": None if good else "replay-error",
+        }
+        for what, ns in changed.items()
+    ]  # fmt: skip
 
 
 def _findings(steps: Sequence[_Step]) -> Iterable[Row]:
