@@ -130,8 +130,9 @@ def resolve_ranks(witnesses: list[Witness]) -> None:
     _world(witnesses, seats, sizes)
     members: dict[str, tuple[int, ...]] = {}
     for name, seated in seats.items():
-        found = [seated[p][0].meta.rank for p in range(sizes[name]) if len(seated.get(p, ())) == 1]
-        ranks = [r for r in found if r is not None]
+        if len(seated) != sizes[name] or not _single(seated):  # a file may state any size: only what sits is walked
+            continue
+        ranks = [r for p in sorted(seated) if (r := seated[p][0].meta.rank) is not None]
         if len(ranks) == sizes[name] == len(set(ranks)):
             members[name] = tuple(ranks)
     for witness in witnesses:

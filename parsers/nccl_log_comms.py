@@ -81,7 +81,9 @@ class Comms:
 
     def _about(self, process: Process, thread: int, text: bytes, at: int) -> Comm | None:
         said = {k.decode(): v.decode() for k, v in _PAIRS.findall(text[at:])}
-        pointer = said.pop("comm")
+        pointer = said.pop("comm", None)
+        if pointer is None:
+            return None
         stage = _INIT.search(text)
         low = text.lower()
         if stage is None or b"init" not in low[stage.start() :]:
@@ -120,7 +122,7 @@ class Comms:
         if "busId" in said:
             comm.graph["busId"] = said["busId"]
         if "commId" in said:
-            comm.hash = comm_hash(int(said["commId"], 16))
+            comm.hash = comm_hash(int(said["commId"], 16))  # the pattern of pairs lets hexadecimal through only
         elif "parent" in said and "color" in said:
             parent = self.current.get((comm.process, said["parent"]))
             number = said.get("splitCount") or said.get("childCount") or "0"

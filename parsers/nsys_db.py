@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 MAX_ROWS = 200_000_000
 _MAX_TEXT = 1 << 26
 _PART = 200_000
+_FAULTS = (sqlite3.Error, OverflowError, UnicodeDecodeError)
+"""What sqlite3 raises for a damaged file; a message of SQLite that quotes damaged text cannot be decoded."""
 _FIX = "export it again: nsys export --type sqlite --force-overwrite true REPORT.nsys-rep"
 
 
@@ -37,7 +39,7 @@ class Database:
             self._db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MAX_TEXT)
             self._db.text_factory = lambda raw: raw.decode("utf-8", "replace")
             names = self._db.execute("SELECT name, sql FROM sqlite_master WHERE type = 'table'").fetchall()
-        except (sqlite3.Error, OverflowError) as e:
+        except _FAULTS as e:
             raise self._broken(e) from e
         self.tables: dict[str, set[str]] = {}
         for name, sql in names:
@@ -63,7 +65,7 @@ class Database:
                 out += part
                 if len(out) > MAX_ROWS:
                     raise LimitExceeded(f"{self.path}: more than {MAX_ROWS:,} rows; export a shorter range")
-        except (sqlite3.Error, OverflowError) as e:
+        except _FAULTS as e:
             raise self._broken(e) from e
         return out
 
@@ -91,7 +93,7 @@ class Database:
                 total += len(part)
                 if total > MAX_ROWS:
                     raise LimitExceeded(f"{self.path}: more than {MAX_ROWS:,} rows in {table}; export a shorter range")
-        except (sqlite3.Error, OverflowError) as e:
+        except _FAULTS as e:
             raise self._broken(e) from e
         joined = np.concatenate(parts)
         return {c: np.ascontiguousarray(joined[:, i]) for i, c in enumerate(columns)}

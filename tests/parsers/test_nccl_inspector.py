@@ -121,3 +121,8 @@ def test_a_line_without_end_is_left_out(tmp_path: Path) -> None:
     (witness,) = parse_witness(write(tmp_path / "x", line(), '{"coll_perf": "' + "x" * (5 << 20) + '"}', line()))
     assert len(witness.calls) == 2
     assert witness.health[0].count == 1
+
+
+def test_an_absurd_size_of_a_communicator_costs_nothing(tmp_path: Path) -> None:
+    (witness,) = parse_witness(write(tmp_path / "x", line(n=10**17)))
+    assert (witness.meta.rank, witness.groups[0].ranks) == (None, None)

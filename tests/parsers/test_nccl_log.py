@@ -320,6 +320,11 @@ def test_compressed_and_cut(tmp_path: Path) -> None:
     assert any("compressed stream" in h.reason for h in found[0].health)
 
 
+def test_an_init_line_that_was_cut_inside_its_pointer(tmp_path: Path) -> None:
+    (witness,) = log(tmp_path / "log", prefix(0) + "comm 0x\u00e9 rank 0 nranks 2 - Init COMPLETE", call(0))
+    assert witness.groups[0].own is None
+
+
 def test_a_log_that_tells_nothing(tmp_path: Path) -> None:
     with pytest.raises(UnusableInput, match="NCCL_DEBUG_SUBSYS"):
         log(tmp_path / "log", prefix(0) + "Bootstrap : Using eth0")

@@ -262,6 +262,10 @@ def test_damaged_and_foreign_databases(tmp_path: Path) -> None:
             parse(path)
         assert refused.value.exit_code == 3
         assert str(path) in str(refused.value)
+    spelled = tmp_path / "spelled"  # SQLite's message quotes the damaged text, which is no UTF-8
+    spelled.write_bytes(data.replace(b"CREATE TABLE NVTX_EVENTS (", b"CREATE TABLE \xbd\x9f\xc8\xff \xbd\x9f\xc8 (", 1))
+    with pytest.raises(TracekitError):
+        Database(spelled)
     other = tmp_path / "other"
     with closing(sqlite3.connect(other)) as db:
         db.execute("CREATE TABLE people (name TEXT)")
