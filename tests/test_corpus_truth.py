@@ -64,11 +64,13 @@ def test_chrome_file(shared: Path, file: str) -> None:
 
 def _communication_only(path: Path) -> None:
     """A source that sees communication alone is read, and gives no exposed share; one that holds no call says so."""
+    refused = ""
+    totals: list[dict[str, object]] = []
     try:
         totals = tk.analyze(path, detail=False, workers=1).document["totals"]
     except UnusableInput as refusal:
-        assert path.name in str(refusal)
-        return
+        refused = str(refusal)
+    assert totals or path.name in refused
     assert all(t["reason"] == "compute-unknown" and t["exposed_ns"] is None for t in totals)
 
 
