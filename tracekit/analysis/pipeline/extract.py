@@ -104,6 +104,14 @@ def _message(position: int, call: Call, step: int | None, on_host: bool, origin:
     )  # fmt: skip
 
 
+def _length(starts: NDArray[np.int64], ends: NDArray[np.int64]) -> int:
+    """Length of the union; work that follows one another, as it mostly does, needs no sorting."""
+    if not (starts[1:] < ends[:-1]).any():
+        return int((ends - starts).sum())
+    start, end = union(starts, ends)
+    return int((end - start).sum())
+
+
 class _Work:
     """Rows of a rank that belong to micro-batches, in order of launch: ts, end, launch int64 ns; compute bool."""
 
@@ -150,8 +158,7 @@ class _Work:
         if not len(computes) or (step := self.step(int(rows[0]))) is None:
             return None
         ts, end = int(self.ts[rows].min()), int(self.end[rows].max())
-        active = union(self.ts[computes], self.end[computes])
-        return Chunk(actions, step, ts - origin, end - ts, int((active[1] - active[0]).sum()), source)
+        return Chunk(actions, step, ts - origin, end - ts, _length(self.ts[computes], self.end[computes]), source)
 
     def between(self, calls: list[Call], spans: PipelineSpans, on_host: bool, origin: int) -> list[Chunk]:
         """Runs of rows of one kind that no message, step or optimizer interrupts.
