@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tracekit.model import (
+    CommArgs,
     DeviceAnnotations,
     DeviceRows,
     HealthEntry,
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tracekit.parsers.columns import Column, Columns
-    from tracekit.parsers.comm import Records
 
     Table = dict[str, NDArray[Any]]
 
@@ -246,7 +246,7 @@ def rank_trace(
     tables: Tables,
     names: list[str],
     tracks: list[Track],
-    comm: Records,
+    comm: list[CommArgs],
     counts: dict[str, int],
     health: list[HealthEntry],
 ) -> RankTrace:
@@ -271,7 +271,7 @@ def rank_trace(
     )
 
 
-def _renumber(comm: Records, host: Table, device: Table) -> Records:
+def _renumber(comm: list[CommArgs], host: Table, device: Table) -> list[CommArgs]:
     """Communication records in the order of their rows, host before device."""
     ordered: list[int] = []
     for table in (host, device):
@@ -279,7 +279,7 @@ def _renumber(comm: Records, host: Table, device: Table) -> Records:
         used = table["comm"][rows]
         table["comm"][rows] = np.arange(len(ordered), len(ordered) + len(rows), dtype=np.int32)
         ordered += used.tolist()
-    return comm.in_order(ordered)
+    return [comm[i] for i in ordered]
 
 
 def _coordinates(proc: str) -> dict[str, int] | None:

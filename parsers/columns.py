@@ -205,7 +205,7 @@ class Columns:
             else np.zeros(n, np.int8)
         )
         out["comm"].append(
-            np.array([-1 if a.collective is None else self.comm.add(a, later=True) for a in args], np.int32)
+            np.array([-1 if a.collective is None else self.comm.add(a) for a in args], np.int32)
             if full
             else np.full(n, -1, np.int32)
         )

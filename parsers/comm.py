@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Sequence
 from operator import attrgetter
-from typing import Any, overload
+from typing import Any
 
 import msgspec
 
@@ -90,51 +89,21 @@ class CommReader:
         return found
 
 
-class Records(Sequence[CommArgs]):
-    """Arguments of records, in order; what is handed over raw is normalised when it is first asked for.
-
-    Kernels repeat the arguments of their record, and hardly any of them is ever looked at.
-    """
+class Records(list[CommArgs]):
+    """Arguments of records, in order of their rows."""
 
     def __init__(self) -> None:
-        self._items: list[CommArgs | Args] = []
+        super().__init__()
         self._reader = CommReader()
 
-    def add(self, args: Args, *, later: bool = False) -> int:
+    def add(self, args: Args) -> int:
         """Number of the new record."""
-        self._items.append(args if later else self._reader.read(args))
-        return len(self._items) - 1
+        return self.put(self._reader.read(args))
 
     def put(self, args: CommArgs) -> int:
         """Number of a record that another format has read."""
-        self._items.append(args)
-        return len(self._items) - 1
-
-    def in_order(self, numbers: Sequence[int]) -> Records:
-        """Those records, in that order."""
-        out = Records()
-        out._reader, out._items = self._reader, [self._items[i] for i in numbers]
-        return out
-
-    def __len__(self) -> int:
-        return len(self._items)
-
-    @overload
-    def __getitem__(self, number: int) -> CommArgs: ...
-    @overload
-    def __getitem__(self, number: slice) -> list[CommArgs]: ...
-    def __getitem__(self, number: int | slice) -> CommArgs | list[CommArgs]:
-        if isinstance(number, slice):
-            return [self[i] for i in range(*number.indices(len(self)))]
-        item = self._items[number]
-        if isinstance(item, Args):
-            item = self._items[number] = self._reader.read(item)
-        return item
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Sequence) and list(self) == list(other)
-
-    __hash__ = None  # type: ignore[assignment]
+        self.append(args)
+        return len(self) - 1
 
 
 def _normal(key: tuple[Any, ...]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
