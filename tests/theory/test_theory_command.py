@@ -147,7 +147,7 @@ def test_mistakes_are_named(args: list[str], words: str) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("[model", "not TOML"),
+        ("[model", "not a TOML file"),
         ("model = 3", "must be a table"),
         ("[model]\nhiden = 3", "no field 'hiden'"),
         ("[model]\nhidden = true", "expected int"),

@@ -50,6 +50,8 @@ def command(
     from tracekit import simulate as sim
     from tracekit.theory import NoNumber, job_of
 
+    if output.exists() and not output.is_dir():
+        raise UsageError(f"{output} is a file; choose a directory")
     if output.is_dir() and any(output.iterdir()) and not force:
         raise UsageError(f"{output} is not empty; choose another directory, or --force to write into it")
     tables = tables_of(run_file, model, layout, hardware, given)
@@ -65,7 +67,10 @@ def command(
         result = sim.simulate(job_of(tables, defaults=True), options)
     except NoNumber as e:
         raise UsageError(str(e)) from None
-    made = sim.write(result, output)
+    try:
+        made = sim.write(result, output)
+    except OSError as e:
+        raise UsageError(f"{output}: cannot be written ({e.strerror or e})") from e
     click.echo(f"{len(made) - 1} ranks, {len(result.steps)} steps, {result.schedule.name}: {output}")
 
 
@@ -85,11 +90,11 @@ def _slow(given: tuple[str, ...]) -> dict[str, float]:
 
 def _settings(run_file: str | None) -> dict[str, Any]:
     """[simulate] of the run file, which `tables_of` has read without error."""
-    import tomllib
+    from tracekit.label.layout.usermap import load_toml
 
     if run_file is None:
         return {}
-    found = tomllib.loads(Path(run_file).read_text("utf-8")).get("simulate", {})
+    found = load_toml(Path(run_file), "--run").get("simulate", {})
     if not isinstance(found, dict):
         raise UsageError(f"{run_file}: simulate must be a table, as in [simulate]")
     return found

@@ -102,15 +102,11 @@ def tables_of(
 
 def _read(name: str) -> dict[str, Any]:
     """The four tables of a run file."""
-    import tomllib
     from pathlib import Path
 
-    try:
-        found = tomllib.loads(Path(name).read_text("utf-8"))
-    except OSError as e:
-        raise UsageError(f"{name}: cannot be read ({e.strerror})") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as e:
-        raise UsageError(f"{name}: not TOML: {e}") from None
+    from tracekit.label.layout.usermap import load_toml
+
+    found = load_toml(Path(name), "--run")
     tables: dict[str, Any] = {k: found[k] for k in ("model", "layout", "training", "hardware") if k in found}
     wrong = [k for k, v in tables.items() if not isinstance(v, dict) and not (k == "layout" and isinstance(v, str))]
     if wrong:

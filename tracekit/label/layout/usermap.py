@@ -67,7 +67,7 @@ def _fits(pattern: str | None, text: str | None) -> bool:
 
 def read_map(path: str | Path) -> tuple[MapEntry, ...]:
     """Entries of a map file. Raises UsageError naming file, entry and field."""
-    data = _load(Path(path), "--map")
+    data = load_toml(Path(path), "--map")
     other = sorted(set(data) - {"group"})
     if other:
         raise UsageError(f"--map {path}: [{other[0]}]: no such table; there is [[group]], once for each entry")
@@ -79,7 +79,7 @@ def read_map(path: str | Path) -> tuple[MapEntry, ...]:
 
 def read_run_toml(path: str | Path) -> RunConfig:
     """A run.toml. Raises UsageError naming file, table and field."""
-    data = _load(Path(path), "run.toml")
+    data = load_toml(Path(path), "run.toml")
     table = data.get("layout")
     if table is not None and not isinstance(table, dict):
         raise UsageError(f"{path}: layout must be a table: [layout]")
@@ -88,7 +88,8 @@ def read_run_toml(path: str | Path) -> RunConfig:
     return RunConfig(str(path), layout, _entries(data, str(path)), rest)
 
 
-def _load(path: Path, what: str) -> dict[str, Any]:
+def load_toml(path: Path, what: str) -> dict[str, Any]:
+    """The tables of a TOML file of the user. Raises UsageError: not there, no regular file, too large, not TOML."""
     try:
         if path.exists() and not path.is_file():
             raise UsageError(f"{what} {path}: no regular file; give a TOML file")
