@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tracekit.label.steps import UNRANKED
 from tracekit.model import ChunkSpan, HostCat, PipelineSpans
 
 if TYPE_CHECKING:
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
 
     from tracekit.model import RankTrace
 
-UNRANKED = 50
 _ENGINE = "autograd::engine::evaluate_function"
 _OPTIMIZER = re.compile(r"Optimizer\.(?:step|zero_grad)#")
 _ACTION = re.compile(r"(?P<stage>\d+)(?P<kind>[FBIW])(?P<mb>\d+)")
