@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from tracekit.analysis.consistency import minorities
 from tracekit.errors import TracekitError, UnusableInput, UsageError
+from tracekit.ingest.critical import add_critical
 from tracekit.ingest.crossing import add_cross_rank
 from tracekit.ingest.discover import Found, discover
 from tracekit.ingest.expecting import add_expected
@@ -221,8 +222,9 @@ def _collect(
     out.tables["health"] = _health(results, parts, found, failures)
     out.tables["findings"] = _findings(used, decision, failures)
     added, clocks = add_cross_rank(out, used)
-    add_expected(out, used, added, options, solution)
+    theory = add_expected(out, used, added, options, solution)
     add_pipelines(out, used, clocks, solution)
+    add_critical(out, used, added, clocks, theory)
     out.tables["by_strategy"] = [
         {"rank": t["rank"], "device": t["device"], "strategy": name} | row
         for t in out.tables["totals"]

@@ -34,6 +34,7 @@ from tracekit.label.job import Job
 from tracekit.label.kernels import COMPUTE, DeviceKinds, classify
 from tracekit.label.place import places
 from tracekit.label.steps import Steps, find_steps
+from tracekit.label.syncs import host_times
 from tracekit.model import NO_TIME, Activities, Call, DeviceClass, HealthEntry, HostCat, Kind, LabelledRank
 from tracekit.parsers.links import Links, link
 
@@ -96,6 +97,7 @@ def describe_rank(trace: RankTrace, rules: Rules) -> LabelledRank:
         frameworks=detect(rules.frameworks, trace.names, trace.meta.extra, descriptions),
         step_names=steps.names,
         pipeline=find_chunks(trace, rules.chunks) if any(c.op in POINT_TO_POINT for c in calls) else None,
+        host=host_times(trace),
     )
 
 
