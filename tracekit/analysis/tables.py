@@ -56,7 +56,7 @@ def from_list(values: Sequence[Any], type_: pa.DataType) -> pa.Array[Any]:
     if pa.types.is_string(type_):
         return from_text(values)
     objects = np.fromiter(values, object, len(values))
-    missing = np.equal(objects, None).astype(np.bool_)
+    missing: NDArray[np.bool_] = (objects == None).astype(np.bool_)  # noqa: E711  (elementwise)
     objects[missing] = 0
     if pa.types.is_boolean(type_):
         bits = np.packbits(objects.astype(np.bool_), bitorder="little")
