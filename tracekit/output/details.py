@@ -28,6 +28,25 @@ def each(run: RunTables, table: str) -> Iterator[tuple[int | None, pa.Table]]:
             yield rank, _filled(data, added, expected) if table == "collectives" else data
 
 
+class RunSource:
+    """What an analysed run offers to outputs that go rank by rank."""
+
+    def __init__(self, run: RunTables) -> None:
+        self.run = run
+
+    @property
+    def tables(self) -> dict[str, list[dict[str, Any]]]:
+        """Rows of the small tables."""
+        return self.run.tables
+
+    def detail(self) -> Iterator[tuple[int | None, pa.Table, pa.Table]]:
+        """(rank, activities, collectives) of each recording. UsageError when analysed without detail."""
+        if self.run.tables["ranks"] and not self.run.details:
+            raise UsageError("activities: not kept; analyse with detail=True")
+        pairs = zip(each(self.run, "activities"), each(self.run, "collectives"), strict=True)
+        return ((rank, activities, calls) for (rank, activities), (_, calls) in pairs)
+
+
 def merged(run: RunTables, table: str) -> pa.Table:
     """All ranks in one table. UsageError when the run was analysed without detail."""
     parts = [t for _, t in each(run, table)]
