@@ -129,6 +129,13 @@ def test_same_tables_same_bytes(tmp_path: Path) -> None:
     assert (tmp_path / "a.json.gz").read_bytes() == (tmp_path / "b.json.gz").read_bytes()
 
 
+def test_a_dataset_gives_the_same_trace(tmp_path: Path) -> None:
+    result = tk.analyze(ROOT / "sample_traces" / "gpu-tp2-pp2-dp2", workers=1)
+    result.perfetto(tmp_path / "a.json")
+    tk.read(result.write(tmp_path / "out")).perfetto(tmp_path / "b.json")
+    assert (tmp_path / "a.json").read_bytes() == (tmp_path / "b.json").read_bytes()
+
+
 def test_needs_detail_and_a_file(tmp_path: Path) -> None:
     result = tk.analyze(ROOT / "sample_traces" / "gloo-fsdp2", workers=1, detail=False)
     with pytest.raises(UsageError, match="detail=True"):

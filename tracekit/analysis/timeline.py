@@ -126,9 +126,9 @@ def _spans(
         (ts[others], (ts + dur)[others], np.where(on[others] == NO_TIME, -1, on[others]), numbers[others], None),
         (start[loose], end[loose], device[loose], np.full(len(loose), NO_CALL), name[loose]),
     )
-    columns = [np.concatenate([p[i] for p in parts]).astype(np.int64) for i in range(4)]
+    begin, stop, where, which = (np.concatenate([p[i] for p in parts]).astype(np.int64) for i in range(4))
     codes = np.concatenate([np.full(len(p[0]), -1, np.int32) if p[4] is None else p[4] for p in parts])
-    return Timeline({}, *columns, codes.astype(np.int32), names)
+    return Timeline({}, begin, stop, where, which, codes.astype(np.int32), names)
 
 
 def _add_parts(

@@ -80,4 +80,3 @@ def _table(result: Any, ranks: bool, steps: bool) -> None:
     # Text for a pipe or a file must not be cut to a guessed terminal width.
     console = Console(width=None if sys.stdout.isatty() else 160, soft_wrap=False)
     report(result.run, console, all_ranks=ranks, steps=steps)
-

@@ -10,6 +10,7 @@ import click
 
 from tracekit.commands import options
 from tracekit.commands.progress import Progress
+from tracekit.commands.source import result_of
 from tracekit.errors import UsageError
 
 _UNITS = {"": 1_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1, "s": 1_000_000_000}
@@ -34,14 +35,12 @@ def command(
     Ranks are processes on the common clock; every strategy is a track, and in each call the parts that no compute
     hides are slices of their own. PATH: traces, or a dataset written with `tracekit analyze -o`.
     """
-    chosen = {"ranks": numbers(ranks, "--ranks"), "steps": numbers(steps, "--steps"), "window": times(window)}
+    which, when, part = numbers(ranks, "--ranks"), numbers(steps, "--steps"), times(window)
     if output.is_dir():
         raise UsageError(f"{output}: is a folder; name a file, such as {output / 'trace.json.gz'}")
-    from tracekit.api import analyze, open
-
     with Progress(quiet) as progress:
-        result = analyze(open(paths, rules=rule_files, **how), progress=progress.reading)
-        written = result.perfetto(output, progress=progress.step("drawing"), **chosen)
+        result = result_of(paths, progress, detail=True, rules=rule_files, **how)
+        written = result.perfetto(output, ranks=which, steps=when, window=part, progress=progress.step("ranks drawn"))
     if quiet:
         return
     for note in written.notes[:8]:

@@ -157,5 +157,5 @@ def _gzip(raw: IO[bytes]) -> IO[bytes]:
     from isal import igzip
 
     # No name and no time in the header: the same tables give the same bytes.
-    packed = igzip.IGzipFile(filename="", mode="wb", compresslevel=2, fileobj=raw, mtime=0)
-    return io.BufferedWriter(packed, 1 << 20)  # type: ignore[return-value,arg-type,type-var,unused-ignore]
+    packed: Any = igzip.IGzipFile(filename="", mode="wb", compresslevel=2, fileobj=raw, mtime=0)  # type: ignore[no-untyped-call]
+    return io.BufferedWriter(packed, 1 << 20)

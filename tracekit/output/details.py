@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from tracekit.analysis.crossrank.run import CallColumns
     from tracekit.ingest.run import RunTables
+    from tracekit.output.dataset import Dataset
 
 _TIMES = {"activities": ("ts_ns",), "collectives": ("ts_ns", "call_ts_ns")}
 
@@ -29,10 +30,10 @@ def each(run: RunTables, table: str) -> Iterator[tuple[int | None, pa.Table]]:
 
 
 class RunSource:
-    """What an analysed run offers to outputs that go rank by rank."""
+    """What an analysed run, or the dataset it was read from, offers to outputs that go rank by rank."""
 
-    def __init__(self, run: RunTables) -> None:
-        self.run = run
+    def __init__(self, run: RunTables, dataset: Dataset | None = None) -> None:
+        self.run, self.dataset = run, dataset
 
     @property
     def tables(self) -> dict[str, list[dict[str, Any]]]:
@@ -41,6 +42,8 @@ class RunSource:
 
     def detail(self) -> Iterator[tuple[int | None, pa.Table, pa.Table]]:
         """(rank, activities, collectives) of each recording. UsageError when analysed without detail."""
+        if self.dataset is not None:
+            return self.dataset.detail()
         if self.run.tables["ranks"] and not self.run.details:
             raise UsageError("activities: not kept; analyse with detail=True")
         pairs = zip(each(self.run, "activities"), each(self.run, "collectives"), strict=True)

@@ -270,7 +270,7 @@ class _Indexed:
     code: NDArray[np.int32]
 
     def __getitem__(self, row: int) -> str:
-        return self.names[self.code[row]]
+        return self.names[int(self.code[row])]
 
 
 def _calls(trace: ChromeTrace, one: _Rank, flows: Flows) -> None:
