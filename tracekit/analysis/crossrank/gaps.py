@@ -134,7 +134,8 @@ def _common(a: NDArray[np.int64], b: NDArray[np.int64], apart: NDArray[np.int64]
     high = np.minimum(a[-1], b[-1] + apart) + END_SKEW_NS
     of_a = np.searchsorted(a, high, "right") - np.searchsorted(a, low, "left")
     of_b = np.searchsorted(b, high - apart, "right") - np.searchsorted(b, low - apart, "left")
-    return np.maximum(np.minimum(of_a, of_b), 1)
+    least: NDArray[np.int64] = np.maximum(np.minimum(of_a, of_b), 1)
+    return least
 
 
 def _differences(
