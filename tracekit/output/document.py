@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from tracekit.model import SCHEMA_VERSION
+from tracekit.model import SCHEMA_VERSION, TABLES
 from tracekit.version import __version__
 
 if TYPE_CHECKING:
     from tracekit.ingest.run import RunTables
+
+_FINDING = tuple(c.name for c in TABLES["findings"].columns)
 
 
 def document(run: RunTables) -> dict[str, Any]:
@@ -34,12 +36,15 @@ def document(run: RunTables) -> dict[str, Any]:
         "pipeline": run.tables["pipeline"],
         "bubble": run.tables["bubble"],
         "what_if": run.tables["what_if"],
+        "critical_path": run.tables["critical_path"],
+        "critical_steps": run.tables["critical_steps"],
+        "critical_shares": run.tables["critical_shares"],
         "stragglers": run.tables["stragglers"],
         "hang": run.hang,
         "theory": run.tables["theory"],
         "theory_inputs": run.theory_inputs,
         "coverage": run.coverage,
-        "findings": run.tables["findings"],
+        "findings": [dict.fromkeys(_FINDING) | f for f in run.tables["findings"]],
         "health": run.tables["health"],
     }
 
