@@ -14,6 +14,7 @@ from tracekit.parsers.nccl_common import elements, resolve_ranks
 from tracekit.parsers.nccl_log import parse
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from tracekit.model import Witness
@@ -292,6 +293,19 @@ def test_columns_and_lines_read_the_same(tmp_path: Path, monkeypatch: pytest.Mon
     assert by_columns[1].calls[-1].op_id == 1_499
 
 
+ODD: dict[int, Callable[[str], str]] = {
+    30: lambda line: line[: line.index("count")] + line,  # cut by another writer
+    31: lambda line: line[:-60],
+    32: lambda line: line.replace("opCount ", "opCount g"),
+    33: lambda line: "[2026-1-3 1:00:00] " + line,
+    34: lambda line: line.replace("sendbuff 0x7f00", "sendbuff 0x" + "7" * 600),
+    35: lambda line: line.replace("count ", "count 99999999999999999999"),
+    36: lambda line: line.replace("h0:", "h0\u00e9:"),
+    37: lambda line: line + "\r",
+}  # fmt: skip
+"""What is odd about a line, by its number modulo 97."""
+
+
 def mixture(n: int) -> list[str]:
     """Calls with and without a time, choices of algorithms, new communicators, and what no reader likes, among each
     other.
@@ -302,23 +316,7 @@ def mixture(n: int) -> list[str]:
         line = call(rank, ("AllReduce", "AllGather", "Send")[i % 3], count=i % 7 + 1, opCount=f"{i:x}", root=i % 2)
         if kind < 20:
             line = f"[2026-01-31 12:{i // 600:02}:{i // 10 % 60:02}] {line}"
-        elif kind == 30:
-            line = line[: line.index("count")] + line  # cut by another writer
-        elif kind == 31:
-            line = line[:-60]
-        elif kind == 32:
-            line = line.replace("opCount ", "opCount g")
-        elif kind == 33:
-            line = "[2026-1-3 1:00:00] " + line
-        elif kind == 34:
-            line = line.replace("sendbuff 0x7f00", "sendbuff 0x" + "7" * 600)
-        elif kind == 35:
-            line = line.replace("count ", "count 99999999999999999999")
-        elif kind == 36:
-            line = line.replace("h0:", "h0\u00e9:")
-        elif kind == 37:
-            line += "\r"
-        lines.append(line)
+        lines.append(ODD.get(kind, str)(line))
         if rank == 0 and i % 2:
             size = (i % 7 + 1) * 2
             lines.append(prefix(0) + f"AllReduce: {size} Bytes -> Algo RING proto LL channel{{Lo..Hi}}={{0..{i % 5}}}")
