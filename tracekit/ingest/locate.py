@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from tempfile import TemporaryDirectory
+
 from tracekit.errors import UsageError
 from tracekit.ingest.discover import discover
 from tracekit.ingest.identity import compress
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
+    from tracekit.ingest.run import RunTables
     from tracekit.model import LabelledRank
 
 
@@ -38,7 +41,12 @@ def rank_of_run(
         parts = labelled_parts(str(files[0]), options)
         if len(parts) == 1 and rank in (None, parts[0].meta.rank):
             return parts[0]
-    found = run(paths, options, rank_regex=rank_regex, rank_map=rank_map, workers=workers)
+    with TemporaryDirectory(prefix="tracekit-") as folder:
+        options = replace(options, spill=folder)
+        return _of_run(run(paths, options, rank_regex=rank_regex, rank_map=rank_map, workers=workers), options, rank)
+
+
+def _of_run(found: RunTables, options: Options, rank: int | None) -> LabelledRank:
     rows = [r for r in found.tables["ranks"] if r["used"]]
     hits = [r for r in rows if rank is None or r["rank"] == rank]
     if len(hits) != 1:

@@ -187,7 +187,7 @@ class LabelledRank:
     """Everything the analysis needs of one rank; `rank` is None while identity is unknown.
 
     frameworks: id → what told it; step_names: text of a step marker → phase it tells. pipeline: None without
-    point-to-point calls.
+    point-to-point calls. joined: (path, part) of other accounts that were tied to its calls.
     """
 
     meta: TraceMeta
@@ -201,3 +201,4 @@ class LabelledRank:
     frameworks: dict[str, str] = field(default_factory=dict)
     step_names: dict[str, str | None] = field(default_factory=dict)
     pipeline: PipelineSpans | None = None
+    joined: tuple[tuple[str, int], ...] = ()
