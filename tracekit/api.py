@@ -1,4 +1,4 @@
-"""The public face: `open`, `analyze`, `Run`, `Result`."""
+"""The public face: `open`, `analyze`, `read`, `Run`, `Result`."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from tracekit.ingest.run import RunTables
+    from tracekit.output.dataset import Dataset
 
 Paths = str | Path | Iterable[str | Path]
 
@@ -107,6 +108,18 @@ def analyze(
     return Result(tables, _Folder(folder if kept else None))
 
 
+def read(folder: str | Path) -> Result:
+    """The result that `Result.write` or `tracekit analyze -o` left in `folder`; tables are read on demand.
+
+    Reads datasets of older versions of the same major schema: what they did not know is empty or null.
+    Raises UnusableInput when the folder is no dataset, or of another major version.
+    """
+    from tracekit.output.dataset import read as opened
+
+    dataset = opened(folder)
+    return Result(dataset.run(), _Folder(None), dataset)
+
+
 class _Folder:
     """Removes a temporary folder when nobody needs it any more."""
 
@@ -124,6 +137,7 @@ class Result:
 
     run: RunTables
     _folder: _Folder = field(repr=False)
+    _dataset: Dataset | None = field(default=None, repr=False)
 
     def arrow(self, table: str) -> pa.Table:
         """One published table as Arrow. The big ones need `analyze(..., detail=True)`."""
@@ -132,6 +146,8 @@ class Result:
 
         if table not in TABLES:
             raise UsageError(f"no table {table!r}; there are {', '.join(TABLES)}")
+        if self._dataset is not None:
+            return self._dataset.arrow(table)
         return merged(self.run, table) if TABLES[table].per_rank else table_of(self.run, table)
 
     def frame(self, table: str) -> pd.DataFrame:
@@ -162,8 +178,8 @@ class Result:
 
         return dumps(self.document)
 
-    def report(self, *, all_ranks: bool = False, steps: bool = False, width: int = 120) -> str:
-        """The terminal report as plain text."""
+    def to_text(self, *, all_ranks: bool = False, steps: bool = False, width: int = 120) -> str:
+        """The report of the terminal as plain text."""
         import io
 
         from rich.console import Console
@@ -185,6 +201,8 @@ class Result:
 
         Returns the real path. Raises UsageError before anything is touched, TracekitError when writing fails.
         """
+        if self._dataset is not None:
+            raise UsageError(f"this result was read from {self._dataset.folder}; copy that folder")
         from tracekit.output.parquet import write
 
         return write(self.run, Path(folder), overwrite=overwrite)

@@ -136,9 +136,7 @@ def _run(
     return _with_layout(out, options, job, solution)
 
 
-def _gather(
-    found: Found, options: Options, workers: int | None, user: Callable[[str], int | None] | None
-) -> Witnesses:
+def _gather(found: Found, options: Options, workers: int | None, user: Callable[[str], int | None] | None) -> Witnesses:
     """The witnesses among the files; small ones are read here, since starting processes would take longer."""
     folder = str(options.spill)
     small = sum(p.stat().st_size for p in found.witnesses) < _SMALL_BYTES

@@ -83,11 +83,11 @@ def _folded(
         return None
     given, taken = _by_peer(sends, size), _by_peer(receives, size)
     first = calls[0]
-    splits = {} if given is None or taken is None else {"in_splits": str(given), "out_splits": str(taken)}
     return replace(
         first, op_raw=FOLDED, is_p2p=False, seq=first.seq if first.seq is not None else first.p2p_seq, p2p_seq=None,
         in_nelems=_total(sends), out_nelems=_total(receives), in_sizes=None, out_sizes=None, peer=None,
-        payload_bytes=None, extra=first.extra | splits | {"folded": len(calls)},
+        payload_bytes=None, in_splits=None if given is None else str(given),
+        out_splits=None if taken is None else str(taken), extra=first.extra | {"folded": len(calls)},
     )  # fmt: skip
 
 
