@@ -159,7 +159,8 @@ def resolve_jobs(witnesses: list[Witness]) -> None:
         worlds = {w.meta.world_size for w in job} - {None}
         for witness in job:
             for group in witness.groups:
-                group.ranks = group.ranks or members.get(group.comm_hash)
+                if group.ranks is None and group.comm_hash is not None:
+                    group.ranks = members.get(group.comm_hash)
             told = {g.ranks[g.own] for g in witness.groups if g.ranks and g.own is not None and g.own < len(g.ranks)}
             if witness.meta.rank is None and len(told) == 1:
                 witness.meta.rank = told.pop()

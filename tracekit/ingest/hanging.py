@@ -87,8 +87,8 @@ def _no_dump_with_a_rank(found: Witnesses, files: list[Path]) -> str:
             "--rank-map"
         )
     return (
-        f"{files[0]}: no flight recorder dump; a log of NCCL alone does not tell how far a call came. torch writes dumps "
-        "when its watchdog times out, if TORCH_FR_BUFFER_SIZE=2000 and TORCH_NCCL_DUMP_ON_TIMEOUT=1 were set"
+        f"{files[0]}: no flight recorder dump; a log of NCCL alone does not tell how far a call came; torch writes "
+        "dumps when its watchdog times out, if TORCH_FR_BUFFER_SIZE=2000 and TORCH_NCCL_DUMP_ON_TIMEOUT=1 were set"
     )
 
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
-
 from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
 from tracekit.errors import UsageError
 from tracekit.ingest.discover import discover
@@ -54,5 +53,12 @@ def _of_run(found: RunTables, options: Options, rank: int | None) -> LabelledRan
         raise UsageError(
             f"name the rank, as RANK:ID or RANK:TEXT; ranks here: {present} (a trace without rank: give its file alone)"
         )
-    parts = labelled_parts(hits[0]["source"], replace(options, job=found.job, witnesses=found.witnesses))
+    parts = labelled_parts(
+        hits[0]["source"], replace(options, job=found.job, witnesses=found.refs, given=_given(found))
+    )
     return next(p for p in parts if p.meta.part == hits[0]["part"])
+
+
+def _given(found: RunTables) -> dict[str, int]:
+    """Path → rank of the recordings whose rank the user stated."""
+    return {r["source"]: r["rank"] for r in found.tables["ranks"] if r["identity"] == "map" and r["rank"] is not None}

@@ -51,7 +51,8 @@ class RunTables:
     `added`: what the cross-rank step adds to the calls of each of `details`, or why it cannot; `expected`: what theory
     adds to them, with the inputs it had and what it lacks in `theory_inputs`.
     hang: the post-mortem of the flight recorder dumps (`tracekit.analysis.hang`), None without any.
-    witnesses: other accounts of the run's calls.
+    witnesses: rank → files with other accounts of its calls, that were joined with its trace; refs: all such accounts,
+    while the run's folder for them lasts.
     `origin_ns` is the run's origin; `absolute` tells whether it is Unix time.
     """
 
@@ -68,7 +69,8 @@ class RunTables:
     devices: tuple[str, ...] = ()
     frameworks: dict[str, str] = field(default_factory=dict)  # id → title
     hang: Row | None = None
-    witnesses: tuple[Ref, ...] = ()
+    witnesses: dict[int, list[str]] = field(default_factory=dict)
+    refs: tuple[Ref, ...] = ()
     layout: Row = field(default_factory=lambda: {"declared": None, "inferred": None})
     job: Job | None = None
     solution: Solution | None = None
@@ -129,8 +131,10 @@ def _run(
     out = _collect(results, parts, decision, found, failures, options, solution)
     stragglers.into(out.tables)
     out.job_groups = merged(seen)
-    out.witnesses = options.witnesses
-    joined = {one for r, p in zip(results, parts, strict=True) if p.used for one in r.joined}
+    out.refs = options.witnesses
+    used = [(r, p.rank) for r, p in zip(results, parts, strict=True) if p.used]
+    joined = {one for r, _ in used for one in r.joined}
+    out.witnesses = {rank: [path for path, _ in r.joined] for r, rank in used if rank is not None and r.joined}
     out.tables["health"] += health(witnesses, joined, alone=alone)
     add_hang(out, witnesses, options, job)
     return _with_layout(out, options, job, solution)

@@ -72,7 +72,7 @@ class Examined:
 
 @dataclass(slots=True)
 class Witnesses:
-    """`refs`: every account, in order of path; `notes`: what is odd; `others`: files of formats that were not asked for."""
+    """`refs`: every account, in order of path; `notes`: what is odd; `others`: files of other formats."""
 
     refs: list[Ref] = field(default_factory=list)
     others: list[Path] = field(default_factory=list)
@@ -102,11 +102,11 @@ def gather(
 ) -> Witnesses:
     """Read witnesses and tell their ranks: the user's word, else the content of all of them, else the name.
 
-    folder: for the accounts, to be read again with `load` while it lasts. sources: formats that are wanted (None = all).
+    folder: for the accounts, to be read again with `load` while it lasts. sources: formats wanted (None = all).
     each: reads the files, perhaps in several processes.
     """
     out = Witnesses()
-    wanted = []
+    wanted: list[Path] = []
     for path in sorted(paths):
         known = sources is None or identify(path).name in sources
         (wanted if known else out.others).append(path)
@@ -229,8 +229,8 @@ def _identify(found: Sequence[Examined], user: Callable[[str], int | None] | Non
 
 
 def _choose(out: Witnesses) -> None:
-    """One account stands for each rank: that of the fullest source, of several by it the latest. Of a process without a
-    rank all parts of the fullest source do; of several logs of a rank all (other jobs', which identity tells apart).
+    """The fullest source of each rank, or of each process without one, stands for it; of several accounts by that
+    source identity takes one.
     """
     same: dict[object, list[Ref]] = defaultdict(list)
     for i, ref in enumerate(out.refs):
@@ -239,8 +239,8 @@ def _choose(out: Witnesses) -> None:
     for refs in same.values():
         best = max(refs, key=_worth)
         for ref in refs:
-            ref.primary = ref is best or (ref.source == best.source and ref.source in NCCL)
-            if ref.source == best.source and not ref.primary and ref.rank is not None:
+            ref.primary = ref.source == best.source
+            if ref.source == FLIGHT_RECORDER and ref is not best and ref.rank is not None and ref.primary:
                 out.notes.append(f"{ref.path}: rank {ref.rank} told twice; the later and fuller {best.path} counts")
 
 

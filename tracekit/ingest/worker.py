@@ -142,7 +142,7 @@ def label(trace: RankTrace | Witness, rules: Rules, options: Options) -> tuple[L
         labelled = describe_witness(trace, rules)
         own = next((r for r in options.witnesses if (r.path, r.part) == (trace.meta.path, trace.meta.part)), None)
         pids = frozenset({own.pid}) if own is not None and own.pid is not None else frozenset()
-        _join(labelled, rules, options, pids, [r for r in options.witnesses if not r.primary])
+        _join(labelled, rules, options, pids, [r for r in options.witnesses if r.source != trace.source])
     else:
         labelled = describe_rank(trace, rules)
         pids = frozenset(int(t.pid) for t in trace.tracks if t.pid.isdecimal())

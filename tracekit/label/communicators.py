@@ -75,8 +75,8 @@ class _Joiner:
             self._tie(match)
         for group in nameless:  # neither name nor size: the whole process' calls in order, whatever communicator
             whole = _Side("*", None, None, None, frozenset(), sorted(i for c in theirs for i in c.calls))
-            if (match := self._match(group, whole)) is not None:
-                self._tie(match)
+            if (fits := self._match(group, whole)) is not None:
+                self._tie(fits)
         self.rank.health += self._health()
 
     # ------------------------------------------------------------------ which communicator is which group
