@@ -25,7 +25,7 @@ from tracekit.ingest.layout import layout_row
 from tracekit.ingest.optables import read_op_tables
 from tracekit.ingest.pipeline import add_pipelines
 from tracekit.ingest.usermap import user_ranks
-from tracekit.ingest.witnesses import Examined, Witnesses, examine, gather, health
+from tracekit.ingest.witnesses import Examined, Witnesses, contradictions, examine, gather, health
 from tracekit.ingest.worker import Failure, Options, PartResult, learns_more, rules_of, work
 from tracekit.label.learn import learn, merged
 from tracekit.model import on_unix_clock
@@ -136,6 +136,7 @@ def _run(
     joined = {one for r, _ in used for one in r.joined}
     out.witnesses = {rank: [path for path, _ in r.joined] for r, rank in used if rank is not None and r.joined}
     out.tables["health"] += health(witnesses, joined, alone=alone)
+    out.tables["findings"] = _in_order([*out.tables["findings"], *contradictions(out.tables["health"])])
     add_hang(out, witnesses, options, job)
     return _with_layout(out, options, job, solution)
 

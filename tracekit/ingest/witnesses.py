@@ -30,6 +30,7 @@ FLIGHT_RECORDER = "flight-recorder"
 NCCL = frozenset({"nccl-log", "nccl-inspector", "nccl-profiler"})
 _FULLEST = (FLIGHT_RECORDER, "nccl-log", "nccl-profiler", "nccl-inspector")
 """Of several accounts of one rank without a trace, the first stands for the rank and the others are joined to it."""
+CONTRADICTION = " contradict each other: "
 _CHOICE = ("algorithm", "protocol", "channels")
 _MAX_CHOICES = 1 << 14
 
@@ -275,6 +276,18 @@ def _is_of(ref: Ref, rank: int | None, pids: frozenset[int], host: str | None) -
     if ref.pid not in pids:
         return False
     return not (ref.host and host) or ref.host.split(".")[0] == host.split(".")[0]
+
+
+def contradictions(rows: Iterable[Row]) -> list[Row]:
+    """A finding for each rank and source whose account contradicts the trace. rows: of the table `health`."""
+    out = []
+    for row in rows:
+        if CONTRADICTION in row["reason"]:
+            message = f"{row['reason']}: {row['count']} times ({row['example']})"
+            out.append(
+                {"severity": "warning", "code": "witness-contradiction", "rank": row["rank"], "message": message}
+            )
+    return out
 
 
 def health(found: Witnesses, joined: Iterable[tuple[str, int]], *, alone: bool) -> list[Row]:

@@ -20,7 +20,7 @@ UNTOLD = -1
 _SAMPLE = 96
 _MAX_SHIFTS = 4096
 _MAX_SPREAD = 8
-_WORSE = 0.02
+_WORSE = 0.05
 """Share of calls that may contradict a shift: they are reported, not tied."""
 _NEAR_NS = 5_000_000
 _ROUNDED_NS = 1_000
@@ -180,18 +180,19 @@ class Aligner:
 
     def _by_duration(self, shifts: list[int]) -> int | None:
         """The shift under which both measured the same durations."""
-        wrong = sorted((w, s) for s in shifts if (w := self._difference(s)) is not None)
-        if len(wrong) < len(shifts) or not wrong:
+        wrong = sorted((w, s) for s in shifts if (w := self._difference(s, 1)) is not None)
+        if len(wrong) < len(shifts):
             return None
         (best, shift), (second, _) = wrong[0], wrong[1]
-        return shift if best <= _ALIKE_RATIO and second >= 3 * best + _APART_RATIO else None
+        sure = self._difference(shift) is not None and best <= _ALIKE_RATIO and second >= 3 * best + _APART_RATIO
+        return shift if sure else None
 
-    def _difference(self, shift: int) -> float | None:
+    def _difference(self, shift: int, least: int = _FEW) -> float | None:
         """Median relative difference of durations beyond what rounding to µs explains; None for too few."""
         mine, theirs = self.pairs(shift)
         a, b = self.mine.dur[mine], self.theirs.dur[theirs]
         known = (a > 0) & (b > 0)
-        if known.sum() < _FEW:
+        if known.sum() < least:
             return None
         off = np.maximum(np.abs(a[known] - b[known]) - _ROUNDED_NS, 0) / a[known]
         return float(np.median(off))

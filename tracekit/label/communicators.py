@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 SOURCES = frozenset({"nccl-log", "nccl-inspector", "nccl-profiler"})
 _LAUNCHES = frozenset({"nccl-log"})
 """Sources that number launches; the others number the calls of each operation."""
-_MOST = 0.98
 Pairing = tuple[list[Entry], list[Entry], Aligner, Alignment]
 
 
@@ -187,7 +186,7 @@ class _Joiner:
         a communicator of its own for a pair).
         """
         whole = self._sequence(mine.calls, theirs.calls, numbered=theirs.key != "*")
-        if whole is not None and whole[3].agree >= _MOST * len(whole[0]):
+        if whole is not None and 2 * whole[3].agree >= len(whole[0]):
             return [whole]
         calls, notes = self.rank.calls, self.witness.calls
         halves = []
@@ -208,7 +207,9 @@ class _Joiner:
         launches = self.witness.source in _LAUNCHES
         theirs.sort(key=lambda e: e.number or 0) if numbered else None
         a = codes.lane(mine, numbered=launches and numbered)
-        b = codes.lane(theirs, numbered=numbered, whole=launches and not self.witness.lost)
+        b = codes.lane(theirs, numbered=numbered)
+        unbroken = len(b) > 0 and int(b.number[-1] - b.number[0]) == len(b) - 1
+        b.whole = launches and not self.witness.lost and unbroken
         aligner = Aligner(a, b)
         expected = self._expected(mine, a.number.tolist(), theirs) if launches and not self.witness.lost else ()
         found = aligner.align(expected)
@@ -220,8 +221,8 @@ class _Joiner:
         if first is None or not theirs or any(set(e.ops) & P2P for e in (*mine, *theirs)):
             return ()
         steady = all(e.number == first + i for i, e in enumerate(mine))
-        begin = (theirs[0].number or 0) if len(theirs) else 0
-        return (begin + first - 1 - number[0],) if steady else ()
+        begins = {0, theirs[0].number or 0}  # NCCL counts from 0; the first lines may be lost
+        return tuple(sorted(b + first - 1 - number[0] for b in begins)) if steady else ()
 
     # ------------------------------------------------------------------ taking over
 

@@ -41,7 +41,7 @@ class Codes:
     def __init__(self) -> None:
         self._known: dict[tuple[str, ...], int] = {}
 
-    def lane(self, entries: Sequence[Entry], *, numbered: bool = False, whole: bool = False) -> Lane:
+    def lane(self, entries: Sequence[Entry], *, numbered: bool = False) -> Lane:
         """Columns of the entries. numbered: by their own numbers, where these ascend; else by their order."""
         number = np.arange(len(entries), dtype=np.int64)
         own = [e.number for e in entries]
@@ -55,7 +55,6 @@ class Codes:
             number,
             np.array([e.dur for e in entries], np.int64),
             np.array([e.at for e in entries], np.int64),
-            whole,
         )
 
 
