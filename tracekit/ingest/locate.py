@@ -16,11 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-<<<<<<< HEAD
-    from tracekit.ingest.run import RunTables
-=======
-    from tracekit.ingest.run import Progress
->>>>>>> main
+    from tracekit.ingest.run import Progress, RunTables
     from tracekit.model import LabelledRank
 
 
@@ -45,16 +41,13 @@ def rank_of_run(
         parts = labelled_parts(str(files[0]), options)
         if len(parts) == 1 and rank in (None, parts[0].meta.rank):
             return parts[0]
-<<<<<<< HEAD
     with TemporaryDirectory(prefix="tracekit-") as folder:
         options = replace(options, spill=folder)
-        return _of_run(run(paths, options, rank_regex=rank_regex, rank_map=rank_map, workers=workers), options, rank)
+        found = run(paths, options, rank_regex=rank_regex, rank_map=rank_map, workers=workers, progress=progress)
+        return _of_run(found, options, rank)
 
 
 def _of_run(found: RunTables, options: Options, rank: int | None) -> LabelledRank:
-=======
-    found = run(paths, options, rank_regex=rank_regex, rank_map=rank_map, workers=workers, progress=progress)
->>>>>>> main
     rows = [r for r in found.tables["ranks"] if r["used"]]
     hits = [r for r in rows if rank is None or r["rank"] == rank]
     if len(hits) != 1:

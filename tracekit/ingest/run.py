@@ -144,7 +144,6 @@ def _run(
     return _with_layout(out, options, job, solution)
 
 
-<<<<<<< HEAD
 def _gather(found: Found, options: Options, workers: int | None, user: Callable[[str], int | None] | None) -> Witnesses:
     """The witnesses among the files; small ones are read here, since starting processes would take longer."""
     folder = str(options.spill)
@@ -157,14 +156,14 @@ def _gather(found: Found, options: Options, workers: int | None, user: Callable[
             yield got
 
     return gather(found.witnesses, folder, options, user=user, each=each)
-=======
+
+
 def _again(progress: Progress | None) -> Progress | None:
     """The second look at ranks, whose labels the others make better, is a step of its own."""
     if progress is None:
         return None
     progress(0, 0, "labelling again")
     return progress
->>>>>>> main
 
 
 def _with_layout(out: RunTables, options: Options, job: Job, solution: Solution) -> RunTables:
