@@ -46,7 +46,8 @@ _MAX_TEXTS = 1 << 18
 _ROW = {"ts": np.int64, "dur": np.int64, "ext": np.int64, "corr": np.int64}
 _HOST_COLUMNS = (*_ROW.items(), ("name", np.int32), ("track", np.int32), ("cat", np.int8))
 _DEVICE_COLUMNS = (
-    *_ROW.items(), ("stream", np.int64), ("nbytes", np.int64), ("name", np.int32), ("place", np.int32), ("cls", np.int8),
+    *_ROW.items(), ("stream", np.int64), ("nbytes", np.int64), ("name", np.int32), ("place", np.int32),
+    ("cls", np.int8),
 )  # fmt: skip
 _NOTE_COLUMNS = (
     ("ts", np.int64), ("dur", np.int64), ("ext", np.int64), ("stream", np.int64), ("name", np.int32),
@@ -57,22 +58,32 @@ _NOTHING = Args()
 Table = dict[str, "NDArray[Any]"]
 
 
+def asked() -> str:
+    """What the environment says of the core: "0", "1" or anything else."""
+    return os.environ.get(VARIABLE, "")
+
+
+def available() -> bool:
+    """Is the core built for this interpreter?"""
+    return _core is not None
+
+
 def state() -> str:
     """Which decode stage reads Kineto files, in a few words."""
-    asked = os.environ.get(VARIABLE, "")
-    if asked == "0":
+    if asked() == "0":
         return f"pure Python ({VARIABLE}=0)"
-    return "compiled" if _core is not None else "pure Python (the compiled core is not built)"
+    return "compiled" if available() else "pure Python (the compiled core is not built)"
 
 
 def core_for(columns: Columns) -> Core | None:
     """The core for one document, or None where the pure path reads it; raises UnusableInput when it was insisted on."""
-    asked = os.environ.get(VARIABLE, "")
-    if asked == "0":
+    if asked() == "0":
         return None
-    if _core is None:
-        if asked == "1":
-            raise UnusableInput(f"{VARIABLE}=1, but the compiled core is not built; unset it or install with a compiler")
+    if not available():
+        if asked() == "1":
+            raise UnusableInput(
+                f"{VARIABLE}=1, but the compiled core is not built; unset it, or install with a C compiler"
+            )
         return None
     return Core(columns)
 
