@@ -6,6 +6,7 @@ res = tk.analyze("traces/")
 res.exposure            # a pandas DataFrame
 res.arrow("exposure")   # the Arrow table
 res.write("out/")       # the Parquet dataset
+res = tk.read("out/")   # and back
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 from tracekit.version import __version__
 
 if TYPE_CHECKING:
-    from tracekit.api import Result, Run, analyze, open
+    from tracekit.api import Result, Run, analyze, open, read
     from tracekit.errors import TracekitError
 
-__all__ = ["Result", "Run", "TracekitError", "__version__", "analyze", "open"]
+__all__ = ["Result", "Run", "TracekitError", "__version__", "analyze", "open", "read"]
 
 _HOME = {
     "Result": "tracekit.api",
@@ -26,6 +27,7 @@ _HOME = {
     "TracekitError": "tracekit.errors",
     "analyze": "tracekit.api",
     "open": "tracekit.api",
+    "read": "tracekit.api",
 }
 
 

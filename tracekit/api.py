@@ -1,4 +1,4 @@
-"""The public face: `open`, `analyze`, `Run`, `Result`."""
+"""The public face: `open`, `analyze`, `read`, `Run`, `Result`."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from tracekit.ingest.run import RunTables
+    from tracekit.output.dataset import Dataset
+    from tracekit.output.perfetto import Written
 
 Paths = str | Path | Iterable[str | Path]
 
@@ -79,7 +81,7 @@ def analyze(
     """Analyse a run, or paths with the options of `open`.
 
     detail: keep the per-activity and per-call tables (on disk until the result goes). progress: called with
-    (files done, files in all, file).
+    (files done, files in all, file), and with (0, 0, what) when another step begins.
 
     Raises UnusableInput, UsageError, RuleError (see `tracekit.errors`).
     """
@@ -107,6 +109,18 @@ def analyze(
     return Result(tables, _Folder(folder if kept else None))
 
 
+def read(folder: str | Path) -> Result:
+    """The result that `Result.write` or `tracekit analyze -o` left in `folder`; tables are read on demand.
+
+    Reads datasets of older versions of the same major schema: what they did not know is empty or null.
+    Raises UnusableInput when the folder is no dataset, or of another major version.
+    """
+    from tracekit.output.dataset import read as opened
+
+    dataset = opened(folder)
+    return Result(dataset.run(), _Folder(None), dataset)
+
+
 class _Folder:
     """Removes a temporary folder when nobody needs it any more."""
 
@@ -124,6 +138,7 @@ class Result:
 
     run: RunTables
     _folder: _Folder = field(repr=False)
+    _dataset: Dataset | None = field(default=None, repr=False)
 
     def arrow(self, table: str) -> pa.Table:
         """One published table as Arrow. The big ones need `analyze(..., detail=True)`."""
@@ -132,6 +147,8 @@ class Result:
 
         if table not in TABLES:
             raise UsageError(f"no table {table!r}; there are {', '.join(TABLES)}")
+        if self._dataset is not None:
+            return self._dataset.arrow(table)
         return merged(self.run, table) if TABLES[table].per_rank else table_of(self.run, table)
 
     def frame(self, table: str) -> pd.DataFrame:
@@ -162,8 +179,8 @@ class Result:
 
         return dumps(self.document)
 
-    def report(self, *, all_ranks: bool = False, steps: bool = False, width: int = 120) -> str:
-        """The terminal report as plain text."""
+    def to_text(self, *, all_ranks: bool = False, steps: bool = False, width: int = 120) -> str:
+        """The report of the terminal as plain text."""
         import io
 
         from rich.console import Console
@@ -180,14 +197,49 @@ class Result:
 
         return render(self.run)
 
+    def perfetto(
+        self,
+        path: str | Path,
+        *,
+        ranks: Iterable[int] | None = None,
+        steps: Iterable[int] | None = None,
+        window: tuple[int | None, int | None] = (None, None),
+        progress: Callable[[int, int, str], None] | None = None,
+    ) -> Written:
+        """Write the run as a trace for ui.perfetto.dev (gzip where the name ends in .gz); what is drawn.
+
+        ranks, steps: only these. window: only what touches [from, to) ns, from the run's origin on the common clock.
+        Needs `analyze(..., detail=True)`. Raises UsageError where nothing is left to draw.
+        """
+        from tracekit.output.details import RunSource
+        from tracekit.output.perfetto import Selection, write
+
+        chosen = Selection(_frozen(ranks), _frozen(steps), window)
+        return write(RunSource(self.run, self._dataset), Path(path), self._about(), chosen, progress)
+
+    def _about(self) -> dict[str, Any]:
+        from tracekit.model import SCHEMA_VERSION
+        from tracekit.version import __version__
+
+        return {
+            "tool": "tracekit", "tool_version": __version__, "schema_version": SCHEMA_VERSION,
+            "origin_unix_ns": str(self.run.origin_ns) if self.run.absolute else None,
+        }  # fmt: skip
+
     def write(self, folder: str | Path, *, overwrite: bool = False) -> Path:
         """Write the Parquet dataset; replaces an older dataset of tracekit's, anything else only with overwrite.
 
         Returns the real path. Raises UsageError before anything is touched, TracekitError when writing fails.
         """
+        if self._dataset is not None:
+            raise UsageError(f"this result was read from {self._dataset.folder}; copy that folder")
         from tracekit.output.parquet import write
 
         return write(self.run, Path(folder), overwrite=overwrite)
+
+
+def _frozen(numbers: Iterable[int] | None) -> frozenset[int] | None:
+    return None if numbers is None else frozenset(numbers)
 
 
 def _nullable_dtypes() -> dict[Any, Any]:

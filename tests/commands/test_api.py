@@ -21,7 +21,7 @@ def result() -> Any:
 
 
 def test_public_names() -> None:
-    assert set(tk.__all__) <= set(dir(tk)) | {"Result", "Run", "TracekitError", "analyze", "open"}
+    assert set(tk.__all__) <= set(dir(tk)) | {"Result", "Run", "TracekitError", "analyze", "open", "read"}
     for name in tk.__all__:
         assert getattr(tk, name) is not None
     with pytest.raises(AttributeError):
@@ -53,7 +53,7 @@ def test_opening_and_analysing_in_two_steps(result: Any) -> None:
 
 
 def test_report_is_plain_text(result: Any) -> None:
-    text = result.report(steps=True)
+    text = result.to_text(steps=True)
     assert "communication that nothing hid" in text
     assert "\x1b" not in text
     assert "| zero3 |" in result.to_markdown()

@@ -34,6 +34,7 @@ def test_the_built_in_rules_load_and_every_conclusion_is_in_the_vocabulary():
     [
         ("[[kernel", ["not a TOML file"]),
         ("[[kernels]]\n", ["kernels", "no such table"]),
+        ("[[dtype]]\nname = 'x'\nbytes = -4\n", ["'x'", "'bytes'", "not negative"]),
         ("[kernel]\nid = 'x'\n", ["[[kernel]]", "once for each entry"]),
         ("[[kernel]]\nid = 'x'\nkind = 'comm'\nbase = 'a'\n", ["'x'", "'family'", "required"]),
         ("[[kernel]]\nid = 'x'\nkind = 'magic'\nbase = 'a'\n", ["'x'", "'kind'", "compute, comm, fused"]),

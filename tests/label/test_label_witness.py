@@ -47,8 +47,8 @@ def test_exposed_communication_of_dumps_is_null_with_a_reason(tmp_path: Path) ->
     assert [t["collectives"] for t in totals] == [1, 1]
     ranks = result.arrow("ranks").to_pylist()
     assert [(r["rank"], r["identity"]) for r in ranks] == [(0, "name"), (1, "name")]  # one group of both
-    assert "compute is unknown" in result.report()
-    assert "%" not in result.report().split("data")[0]
+    assert "compute is unknown" in result.to_text()
+    assert "%" not in result.to_text().split("data")[0]
 
 
 def test_a_dump_without_groups_gets_its_rank_from_its_name(tmp_path: Path) -> None:

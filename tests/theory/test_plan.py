@@ -283,3 +283,12 @@ def test_what_is_not_modelled_is_said(
     p = theory.plan(job(layout, model, **training))
     reasons = [*p.reasons.values(), *(x for r in p.rows for x in r.reasons.values())]
     assert any(words in r for r in reasons), reasons
+
+
+def test_an_axis_of_one_rank_may_stand_anywhere() -> None:
+    plain = theory.LayoutSpec(tp=2, dp=4, pp=2, ep=4)
+    shuffled = replace(plain, order=("tp", "dp", "pp", "cp"))
+    assert list(shuffled.groups("ep")) == list(plain.groups("ep"))
+    with pytest.raises(theory.OutsideDomain, match="slowest"):
+        list(replace(plain, order=("tp", "pp", "dp", "cp")).groups("ep"))
+    assert list(theory.LayoutSpec(dp=4, ep=4, order=("pp", "tp", "cp", "dp")).groups("ep")) == [(0, 1, 2, 3)]

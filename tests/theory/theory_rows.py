@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -59,3 +60,18 @@ def rows(shared: Path) -> dict[str, Row]:
             rel, absolute = 0.0, 0.0
         found[ident] = Row(ident, numbers, wanted, rel, absolute)
     return found
+
+
+Check = Callable[[Row], None]
+CHECKS: dict[str, Check] = {}
+"""How to compute each row; the `published_*` modules fill it."""
+
+
+def row(*ids: str) -> Callable[[Check], Check]:
+    def add(function: Check) -> Check:
+        for i in ids:
+            assert i not in CHECKS
+            CHECKS[i] = function
+        return function
+
+    return add

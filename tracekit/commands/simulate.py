@@ -90,11 +90,11 @@ def _slow(given: tuple[str, ...]) -> dict[str, float]:
 
 def _settings(run_file: str | None) -> dict[str, Any]:
     """[simulate] of the run file, which `tables_of` has read without error."""
-    from tracekit.label.layout.usermap import load_toml
+    from tracekit.label.layout.usermap import load_run
 
     if run_file is None:
         return {}
-    found = load_toml(Path(run_file), "--run").get("simulate", {})
+    found = load_run(Path(run_file)).get("simulate", {})
     if not isinstance(found, dict):
         raise UsageError(f"{run_file}: simulate must be a table, as in [simulate]")
     return found

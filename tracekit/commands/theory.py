@@ -104,9 +104,9 @@ def _read(name: str) -> dict[str, Any]:
     """The four tables of a run file."""
     from pathlib import Path
 
-    from tracekit.label.layout.usermap import load_toml
+    from tracekit.label.layout.usermap import load_run
 
-    found = load_toml(Path(name), "--run")
+    found = load_run(Path(name))
     tables: dict[str, Any] = {k: found[k] for k in ("model", "layout", "training", "hardware") if k in found}
     wrong = [k for k, v in tables.items() if not isinstance(v, dict) and not (k == "layout" and isinstance(v, str))]
     if wrong:

@@ -105,9 +105,11 @@ def run(
     job, solution = learn(seen, options.declared, rules_of(options).layouts)
     again = {r.meta.path for r, p in zip(results, parts, strict=True) if p.used and learns_more(r, job)}
     if again:
-        more, _ = _work(found, replace(options, job=job), workers, progress, again)
+        more, _ = _work(found, replace(options, job=job), workers, _again(progress), again)
         fresh = {(r.meta.path, r.meta.part): r for r in more}
         results = [fresh.get((r.meta.path, r.meta.part), r) for r in results]
+    if progress and len(results) > 1:
+        progress(0, 0, f"matching {len(results)} ranks")
     out = _collect(results, parts, decision, found, failures, options, solution)
     stragglers.into(out.tables)
     out.job_groups = merged(seen)
@@ -115,6 +117,14 @@ def run(
     out.tables["health"] += health(witnesses, alone=not options.witnesses and found.files == found.witnesses)
     add_hang(out, witnesses, options, job)
     return _with_layout(out, options, job, solution)
+
+
+def _again(progress: Progress | None) -> Progress | None:
+    """The second look at ranks, whose labels the others make better, is a step of its own."""
+    if progress is None:
+        return None
+    progress(0, 0, "labelling again")
+    return progress
 
 
 def _with_layout(out: RunTables, options: Options, job: Job, solution: Solution) -> RunTables:

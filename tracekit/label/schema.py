@@ -31,7 +31,7 @@ class Field:
 _EXPECTED = {
     "str": "a string",
     "pattern": "a regular expression in a string",
-    "int": "a whole number",
+    "int": "a whole number, not negative",
     "number": "a number from 0 to 1",
     "bool": "true or false",
     "strings": "a string or a list of strings",
@@ -124,7 +124,7 @@ def _convert(value: Any, kind: str, place: Place, name: str) -> Any:
     if isinstance(value, bool):
         return None
     if kind == "int":
-        return value if isinstance(value, int) else None
+        return value if isinstance(value, int) and value >= 0 else None
     if kind == "number":
         return float(value) if isinstance(value, int | float) and 0 <= value <= 1 else None
     if kind == "map":

@@ -77,6 +77,8 @@ TABLES: tuple[Table, ...] = (
             column("offset_ns", I64, "ns", "to add to the rank's times; null without a common clock", null=True),
             column("error_ns", I64, "ns", "error of the offset: four standard errors, added along chains", null=True),
             column("drift_ppm", "float64", "ppm", "linear drift; 0 unless the data show one", null=True),
+            column("drift_from_ns", I64, "ns", "time from the run's origin at which the drift adds nothing", null=True,
+               formula="aligned = ts + offset_ns + (ts - drift_from_ns) × drift_ppm / 10^6"),
             column("calls", I64, "calls", "common calls it was measured from"),
             column("reference_rank", "int32", "", "rank whose clock it is aligned to", null=True),
         ),

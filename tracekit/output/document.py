@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from tracekit.model import SCHEMA_VERSION
+from tracekit.model import SCHEMA_VERSION, TABLES
 from tracekit.version import __version__
 
 if TYPE_CHECKING:
     from tracekit.ingest.run import RunTables
+
+_FINDING = tuple(c.name for c in TABLES["findings"].columns)
 
 
 def document(run: RunTables) -> dict[str, Any]:
@@ -39,7 +41,7 @@ def document(run: RunTables) -> dict[str, Any]:
         "theory": run.tables["theory"],
         "theory_inputs": run.theory_inputs,
         "coverage": run.coverage,
-        "findings": run.tables["findings"],
+        "findings": [dict.fromkeys(_FINDING) | f for f in run.tables["findings"]],
         "health": run.tables["health"],
     }
 

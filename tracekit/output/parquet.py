@@ -1,4 +1,4 @@
-"""The dataset on disk: `OUT/manifest.json` + `OUT/<table>/…parquet`, replaced in one rename.
+"""The dataset on disk: `OUT/manifest.json`, `OUT/run.json` + `OUT/<table>/…parquet`, replaced in one rename.
 
 Per-rank tables are Hive-partitioned (`rank=00012/`); where a trace has no known rank they lie flat and keep the column.
 A reader never sees half a dataset, and a killed run leaves the previous one.
@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 from tracekit.errors import TracekitError, UsageError
 from tracekit.ingest.discover import DATASET_MARK
 from tracekit.model import SCHEMA_VERSION, TABLES
+from tracekit.output.dataset import MANIFEST, RUN, run_json
 from tracekit.output.details import each
 from tracekit.output.rows import table_of
 from tracekit.version import __version__
@@ -47,7 +48,8 @@ def write(run: RunTables, folder: Path, *, overwrite: bool = False) -> Path:
         shutil.rmtree(staging, ignore_errors=True)
         staging.mkdir(parents=True)
         counts = {name: _write_table(run, name, staging / name) for name in TABLES}
-        (staging / "manifest.json").write_text(json.dumps(_manifest(run, counts), indent=1) + "\n", "utf-8")
+        (staging / MANIFEST).write_text(json.dumps(_manifest(run, counts), indent=1) + "\n", "utf-8")
+        (staging / RUN).write_text(json.dumps(run_json(run), separators=(",", ":")) + "\n", "utf-8")
         (staging / DATASET_MARK).write_text("{}\n", "utf-8")
         _swap(staging, folder)
     except OSError as e:

@@ -133,10 +133,16 @@ class LayoutSpec:
         """Ranks that FSDP shards over."""
         return self.dp * self.cp if self.shard is None else self.shard
 
+    @property
+    def pipeline_is_slowest(self) -> bool:
+        """Whether every axis of more than one rank is faster than pp: then an axis of one rank may stand anywhere."""
+        slower = self.order[self.order.index("pp") + 1 :]
+        return self.pp == 1 or all(getattr(self, axis) == 1 for axis in slower)
+
     def _mesh(self, axes: tuple[str, ...]) -> tuple[tuple[str, int], ...]:
         if not set(axes) & {"ep", "etp", "edp"}:
             return tuple((a, getattr(self, a)) for a in self.order)
-        if self.order[-1] != "pp":
+        if not self.pipeline_is_slowest:
             raise OutsideDomain("expert groups are placed only where pp is the slowest axis")
         return (("etp", self.etp), ("ep", self.ep), ("edp", self.edp), ("pp", self.pp))
 

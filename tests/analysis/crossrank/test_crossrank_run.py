@@ -65,7 +65,7 @@ def test_the_document_and_the_report_show_it(result: Result) -> None:
     for key in ("matches", "waiting", "clocks", "imbalance"):
         assert result.document[key] == result.run.tables[key]
         assert result.document[key]
-    for text in (result.report(), result.to_markdown()):
+    for text in (result.to_text(), result.to_markdown()):
         assert "waiting for other ranks by strategy" in text
         assert "clocks: 8 of 8 ranks aligned" in text
 

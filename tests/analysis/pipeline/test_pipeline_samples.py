@@ -78,7 +78,7 @@ def test_a_missing_rank_takes_the_bubble_with_it(tmp_path: Path) -> None:
 
 
 def test_the_report_shows_the_bubble(gpu: tk.Result) -> None:
-    text = gpu.report(width=200)
+    text = gpu.to_text(width=200)
     assert "pipeline: 1F1B, 2 ranks, 4 micro-batches" in text
     assert "bubble by formula" in text
     assert gpu.document["bubble"] == gpu.run.tables["bubble"]

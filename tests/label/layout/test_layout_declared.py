@@ -141,7 +141,8 @@ def test_run_toml_keeps_tables_for_others(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [("layout = 3\n", r"\[layout\]"), ("[layout]\ntp = 'x'\n", "tp='x'"), ("[layout]\ntp = true\n", "tp=True"),
-     ("[layout]\ntp = 2\norder = 5\n", "order=5"), ("[layout]\n", "no axis has a size")],
+     ("[layout]\ntp = 2\norder = 5\n", "order=5"), ("[layout]\n", "no axis has a size"),
+     ("[modle]\nlayers = 2\n", r"\[modle\]: no such table")],
 )  # fmt: skip
 def test_mistakes_in_run_toml(tmp_path: Path, text: str, said: str) -> None:
     path = write(tmp_path, text)

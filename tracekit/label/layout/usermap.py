@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tracekit.label.layout.kinds import JobGroup, Key, Layout
 
 MAX_FILE = 4 << 20
+RUN_TABLES = ("layout", "group", "model", "training", "hardware", "simulate")
 _SAYS = ("axes", "strategy", "purpose")
 _FINDS = ("name", "desc", "ranks")
 _GLOB = frozenset("*?[")
@@ -79,13 +80,22 @@ def read_map(path: str | Path) -> tuple[MapEntry, ...]:
 
 def read_run_toml(path: str | Path) -> RunConfig:
     """A run.toml. Raises UsageError naming file, table and field."""
-    data = load_toml(Path(path), "run.toml")
+    data = load_run(Path(path))
     table = data.get("layout")
     if table is not None and not isinstance(table, dict):
         raise UsageError(f"{path}: layout must be a table: [layout]")
     layout = layout_of(table, f"{path} [layout]") if table is not None else None
     rest = {k: v for k, v in data.items() if k not in ("layout", "group")}
     return RunConfig(str(path), layout, _entries(data, str(path)), rest)
+
+
+def load_run(path: Path) -> dict[str, Any]:
+    """The tables of a run.toml. Raises UsageError as `load_toml`, and for a table that no command reads."""
+    data = load_toml(path, "run.toml")
+    other = sorted(set(data) - set(RUN_TABLES))
+    if other:
+        raise UsageError(f"{path}: [{other[0]}]: no such table; a run file has {', '.join(RUN_TABLES)}")
+    return data
 
 
 def load_toml(path: Path, what: str) -> dict[str, Any]:
