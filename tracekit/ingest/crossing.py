@@ -41,6 +41,7 @@ def add_cross_rank(
         result = _run(out, [used[i] for i in known])
         out.tables |= result.tables
         out.tables["findings"] += result.findings
+        out.data_parallel = result.data_parallel
         for i, columns, split, clock in zip(known, result.columns, result.splits, result.clocks, strict=True):
             added[i], clocks[i] = columns, clock
             _put_split(out, used[i][1].rank, split)

@@ -13,7 +13,13 @@ from tracekit.analysis.crossrank.flat import flatten
 from tracekit.analysis.crossrank.imbalance import imbalance_rows
 from tracekit.analysis.crossrank.matching import match
 from tracekit.analysis.crossrank.split import RankSplit, split_rank
-from tracekit.analysis.crossrank.tables import clock_rows, match_rows, unmatched_findings, waiting_rows
+from tracekit.analysis.crossrank.tables import (
+    clock_rows,
+    data_parallel_calls,
+    match_rows,
+    unmatched_findings,
+    waiting_rows,
+)
 from tracekit.analysis.crossrank.waiting import waits
 from tracekit.model import NO_TIME
 
@@ -43,13 +49,17 @@ class CallColumns:
 
 @dataclass(slots=True)
 class CrossRank:
-    """Rows of `matches`, `waiting`, `clocks`, `imbalance` and findings; per recording call columns, split and clock."""
+    """Rows of `matches`, `waiting`, `clocks`, `imbalance` and findings; per recording call columns, split and clock.
+
+    data_parallel: see `tables.data_parallel_calls`.
+    """
 
     tables: dict[str, list[Row]]
     findings: list[Row] = field(default_factory=list)
     columns: list[CallColumns] = field(default_factory=list)
     splits: list[RankSplit] = field(default_factory=list)
     clocks: list[Clock] = field(default_factory=list)
+    data_parallel: list[Row] = field(default_factory=list)
 
 
 def cross_rank(
@@ -78,6 +88,7 @@ def cross_rank(
     )
     out.findings = [*unmatched_findings(matched.unmatched, parts), *_clock_findings(out.tables["clocks"])]
     out.clocks = clocks
+    out.data_parallel = data_parallel_calls(parts, clocks)
     out.columns = [_columns(p, n, matched, flat, split, rows, clocks[n]) for n, p in enumerate(parts)]
     for one, part, columns in zip(inputs, parts, out.columns, strict=True):
         start = np.where(part.start == NO_TIME, NO_TIME, part.start - one.shift)
