@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tracekit.model import TraceMeta
 
 Row = dict[str, Any]
-TABLES = ("matches", "waiting", "clocks", "imbalance")
+TABLES = ("matches", "waiting", "clocks", "imbalance", "blame")
 UNKNOWN_RANK, ONE_RANK = "rank-unknown", "one-rank"
 """Why no call of a recording could be matched at all."""
 
