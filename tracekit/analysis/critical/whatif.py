@@ -27,6 +27,10 @@ MOST_ERROR = 0.05
 """A replay that misses the measured step by more says nothing about other steps."""
 MOST_UNSPLIT = 0.05
 """Share of a strategy's time that may contain waiting, when its transfers are changed."""
+MOST_ORDINARY = 1.03
+"""A rank with more compute in a step than this times the median of its peers is a straggler."""
+REST = -2
+"""Place of all work without a factor of its own."""
 MOST_SUBJECTS = 8
 """Strategies, or strategies with an operation, that get a case of their own."""
 
@@ -51,6 +55,7 @@ class Changes:
         self.compute = joint.parts[:, Part.COMPUTE]
         self.part, self.step = joint.part[joint.dst], joint.step[joint.dst]
         self.label = self._labels()
+        self.issued = self._issued()
         self.loads = self._loads()
 
     def cases(self) -> list[Case]:
@@ -67,19 +72,34 @@ class Changes:
             out[edge] = (g.strategies[call], g.ops[call]) if call >= 0 else ("unknown", "unknown")
         return out
 
-    def _loads(self) -> dict[int, dict[int, int]]:
-        """step → recording → compute ns of its busiest stream."""
+    def _loads(self) -> dict[int, dict[int, dict[int, int]]]:
+        """step → recording → calls made before (in the step) → compute ns of the busiest stream; -1 = unknown."""
         j = self.joint
-        out: dict[int, dict[int, int]] = defaultdict(dict)
         own = np.flatnonzero((self.part >= 0) & (self.step >= 0) & (self.compute > 0) & self._in_lane())
-        lanes = np.array([j.inputs[p].graph.lane[n] for p, n in zip(self.part[own], j.local[j.dst[own]], strict=True)])
-        sums: dict[tuple[int, int, int], int] = defaultdict(int)
-        for p, s, lane, ns in zip(
-            self.part[own].tolist(), self.step[own].tolist(), lanes.tolist(), self.compute[own].tolist(), strict=True
-        ):
-            sums[s, p, lane] += ns
-        for (s, p, _), ns in sums.items():
-            out[s][p] = max(out[s].get(p, 0), ns)
+        sums: dict[tuple[int, int, int], dict[int, int]] = defaultdict(lambda: defaultdict(int))
+        for edge in own.tolist():
+            p, n = int(self.part[edge]), int(j.local[j.dst[edge]])
+            g = j.inputs[p].graph
+            sums[int(self.step[edge]), p, int(g.lane[n])][int(self.issued[edge])] += int(self.compute[edge])
+        best: dict[tuple[int, int], tuple[int, int]] = {}
+        for (s, p, lane), found in sums.items():
+            best[s, p] = max(best.get((s, p), (-1, -1)), (sum(found.values()), lane))
+        out: dict[int, dict[int, dict[int, int]]] = defaultdict(dict)
+        for (s, p), (_, lane) in best.items():
+            out[s][p] = dict(sums[s, p, lane])
+        return out
+
+    def _issued(self) -> Ints:
+        """Calls that had been made when the work of each edge was issued, counted from the rank's first of the step."""
+        j = self.joint
+        out = np.full(len(j.dst), -1, np.int64)
+        for p, one in enumerate(j.inputs):
+            mine = np.flatnonzero(self.part == p)
+            out[mine] = one.graph.issued[j.local[j.dst[mine]]]
+            for s in range(len(j.steps)):
+                here = mine[(self.step[mine] == s) & (out[mine] >= 0)]
+                if len(here):
+                    out[here] -= out[here].min()
         return out
 
     def _in_lane(self) -> NDArray[np.bool_]:
@@ -98,11 +118,13 @@ class Changes:
             out[self.stages.get(one.rank if one.rank is not None else -1, 0)].append(p)
         return out
 
-    def _scaled(self, factors: Mapping[tuple[int, int], float]) -> Ints:
-        """Edges with the compute of (recording, step) times a factor."""
+    def _scaled(self, factors: Mapping[tuple[int, int], dict[int, float]]) -> Ints:
+        """Edges with the compute of (recording, step) times a factor, by calls made before (`REST`: all others)."""
         out = self.weight.copy()
-        for (p, s), factor in factors.items():
-            rows = np.flatnonzero((self.part == p) & (self.step == s))
+        for (p, s), by_place in factors.items():
+            rows = np.flatnonzero((self.part == p) & (self.step == s) & (self.compute > 0))
+            rest = by_place.get(REST, 1.0)
+            factor = np.array([by_place.get(place, rest) for place in self.issued[rows].tolist()])
             out[rows] += np.rint(self.compute[rows] * (factor - 1)).astype(np.int64)
         return out
 
@@ -110,34 +132,40 @@ class Changes:
         peers = self._peers()
         if max(map(len, peers.values())) < 2:
             return [Case("no-stragglers", None, reason="no-peers")]
-        factors: dict[tuple[int, int], float] = {}
-        over: dict[int, list[float]] = defaultdict(list)
+        factors: dict[tuple[int, int], dict[int, float]] = {}
+        over: dict[int, int] = defaultdict(int)
         for s, loads in self.loads.items():
             for group in peers.values():
-                typical = statistics.median([loads.get(p, 0) for p in group])
-                for p in group:
-                    if len(group) > 1 and loads.get(p, 0) > typical > 0:
-                        factors[p, s] = typical / loads[p]
-                        over[p].append(loads[p] / typical)
+                here = {p: loads[p] for p in group if p in loads}
+                alike = len({self._made(p, s) for p in here}) == 1
+                for p, by_place, excess in _slow(here, alike=alike):
+                    factors[p, s] = by_place
+                    over[p] += excess
         if not factors:
             return [Case("no-stragglers", None, self.weight)]
         out = [Case("no-stragglers", None, self._scaled(factors))]
-        worst = max(over, key=lambda p: (sum(over[p]), -p))
+        worst = max(over, key=lambda p: (over[p], -p))
         own = {key: f for key, f in factors.items() if key[0] == worst}
         out.append(Case("no-straggler", f"rank {self.joint.inputs[worst].rank}", self._scaled(own)))
         return out
+
+    def _made(self, p: int, s: int) -> int:
+        """Calls of a recording that end in a step."""
+        j = self.joint
+        return int(((j.part == p) & (j.step == s) & (j.kind == NodeKind.DONE)).sum())
 
     def _stages(self) -> list[Case]:
         places = self._peers()
         if len(places) < 2:
             return []
-        factors: dict[tuple[int, int], float] = {}
+        factors: dict[tuple[int, int], dict[int, float]] = {}
         for s, loads in self.loads.items():
-            typical = {place: statistics.median([loads.get(p, 0) for p in group]) for place, group in places.items()}
+            total = {p: sum(found.values()) for p, found in loads.items()}
+            typical = {place: statistics.median([total.get(p, 0) for p in group]) for place, group in places.items()}
             mean = statistics.fmean(typical.values())
             for place, group in places.items():
                 if typical[place] > 0:
-                    factors |= {(p, s): mean / typical[place] for p in group}
+                    factors |= {(p, s): {REST: mean / typical[place]} for p in group}
         return [Case("balanced-stages", None, self._scaled(factors))]
 
     def _transfers(self) -> list[Case]:
@@ -192,6 +220,29 @@ class Changes:
         for (s, _), ns in busy.items():
             floor[s] = max(floor.get(s, 0), ns)
         return Case("perfect-overlap", strategy, out, floor=floor)
+
+
+def _slow(loads: Mapping[int, dict[int, int]], *, alike: bool) -> list[tuple[int, dict[int, float], int]]:
+    """Recordings with more compute than is typical of these: (recording, factors by place, ns too much).
+
+    Where all make equally many calls (`alike`), work after equally many of them is the same work, so each piece becomes
+    what it typically is on those that are not slow; else the whole is scaled.
+    """
+    total = {p: sum(found.values()) for p, found in loads.items()}
+    if len(total) < 2:
+        return []
+    typical = statistics.median_low(total.values())
+    slow = [p for p in total if total[p] > MOST_ORDINARY * typical]
+    fine = [loads[p] for p in loads if p not in slow]
+    out = []
+    for p in slow:
+        own = loads[p]
+        if alike and not any(-1 in found for found in (own, *fine)):
+            factors = {k: statistics.median(found.get(k, 0) for found in fine) / ns for k, ns in own.items()}
+        else:
+            factors = {REST: typical / total[p]}
+        out.append((p, factors, total[p] - typical))
+    return out
 
 
 @dataclass(slots=True)
