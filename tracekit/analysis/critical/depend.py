@@ -72,7 +72,7 @@ def depend(items: Items, calls: list[Call], host: HostTimes | None) -> Dependenc
     gap = items.ts - last
     most = np.where(last == ready, LAUNCH_NS, STREAM_NS)
     if items.on_host:
-        most = np.where(items.comm, WORKER_NS, np.iinfo(np.int64).max)
+        most = np.where(items.lane == main, np.iinfo(np.int64).max, WORKER_NS)
     known = (last > NEVER) & (gap <= most)
     waits, wait_source = _host_waits(items, host)
     ends = host.sync_end[waits] if host is not None else np.empty(0, np.int64)
@@ -155,7 +155,7 @@ def _before_compute(items: Items, calls: list[Call], issued: Ints, main: int) ->
 
 
 def _by_time(items: Items, issued: Ints, last: Ints) -> tuple[Ints, Ints]:
-    """What started long after all that is known of it, when other work, issued no later (a graph: at once), had just ended."""
+    """What started long after all that is known of it, when other work had just ended that was issued no later."""
     slack = TOGETHER_ON_HOST_NS if items.on_host else TOGETHER_NS
     late = (items.ts - last > slack) & (items.end > items.ts)
     if items.on_host:

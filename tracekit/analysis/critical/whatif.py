@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +11,7 @@ import numpy as np
 
 from tracekit.analysis.critical.joint import HUB
 from tracekit.analysis.critical.parts import NodeKind, Part
+from tracekit.analysis.critical.path import NOT_WAITING
 from tracekit.analysis.critical.replay import Replay
 from tracekit.model import NO_TIME
 
@@ -37,7 +38,7 @@ MOST_SUBJECTS = 8
 
 @dataclass(slots=True)
 class Case:
-    """One change: `weight` (M) ns of each edge; floor: (recording, step) → ns that its transfers take at least."""
+    """One change: `weight` (M) ns of each edge; floor: step → ns that it takes at least."""
 
     what: str
     subject: str | None
@@ -54,7 +55,9 @@ class Changes:
         self.weight = joint.weight
         self.compute = joint.parts[:, Part.COMPUTE]
         self.part, self.step = joint.part[joint.dst], joint.step[joint.dst]
-        self.label = self._labels()
+        both = (self.part >= 0) & (self.step >= 0)
+        self.group = np.where(both, self.part.astype(np.int64) * len(joint.steps) + self.step, -1)
+        self._label_edges()
         self.issued = self._issued()
         self.loads = self._loads()
 
@@ -62,44 +65,57 @@ class Changes:
         """Every case, with the reason where it cannot be told."""
         return [*self._stragglers(), *self._stages(), *self._transfers()]
 
-    def _labels(self) -> list[tuple[str, str] | None]:
-        """Strategy and operation of each edge that is a call's own time."""
+    def _label_edges(self) -> None:
+        """Strategy and operation (`label`, into `labels`; -1 = none) and expected ns of each edge that is a call's."""
         j = self.joint
-        out: list[tuple[str, str] | None] = [None] * len(j.dst)
-        for edge in np.flatnonzero(j.why >= -1).tolist():
-            g = j.inputs[self.part[edge]].graph
-            call = int(g.call[j.local[j.dst[edge]]])
-            out[edge] = (g.strategies[call], g.ops[call]) if call >= 0 else ("unknown", "unknown")
-        return out
+        self.label, self.expected = np.full(len(j.dst), -1, np.int64), np.full(len(j.dst), NO_TIME, np.int64)
+        number: dict[tuple[str, str], int] = {}
+        own = np.flatnonzero(j.why >= -1)
+        for p, one in enumerate(j.inputs):
+            mine = own[self.part[own] == p]
+            g = one.graph
+            codes = [number.setdefault(k, len(number)) for k in zip(g.strategies, g.ops, strict=True)]
+            codes.append(number.setdefault(("unknown", "unknown"), len(number)))
+            call = g.call[j.local[j.dst[mine]]]
+            self.label[mine] = np.array(codes, np.int64)[call]
+            if one.expected is not None:
+                self.expected[mine] = np.append(one.expected, NO_TIME)[call]
+        self.labels = list(number)
 
     def _loads(self) -> dict[int, dict[int, dict[int, int]]]:
         """step → recording → calls made before (in the step) → compute ns of the busiest stream; -1 = unknown."""
         j = self.joint
         own = np.flatnonzero((self.part >= 0) & (self.step >= 0) & (self.compute > 0) & self._in_lane())
-        sums: dict[tuple[int, int, int], dict[int, int]] = defaultdict(lambda: defaultdict(int))
-        for edge in own.tolist():
-            p, n = int(self.part[edge]), int(j.local[j.dst[edge]])
-            g = j.inputs[p].graph
-            sums[int(self.step[edge]), p, int(g.lane[n])][int(self.issued[edge])] += int(self.compute[edge])
+        base = np.cumsum([0, *(len(one.graph.lane) for one in j.inputs)])
+        lanes = np.concatenate([one.graph.lane for one in j.inputs])
+        lane = lanes[base[self.part[own]] + j.local[j.dst[own]]]
+        keys = np.stack([self.step[own], self.part[own], lane, self.issued[own]], 1)
+        found, of = np.unique(keys, axis=0, return_inverse=True)
+        ns = np.zeros(len(found), np.int64)
+        np.add.at(ns, of.reshape(-1), self.compute[own])
+        sums: dict[tuple[int, int, int], dict[int, int]] = defaultdict(dict)
+        for (s, p, on, place), value in zip(found.tolist(), ns.tolist(), strict=True):
+            sums[s, p, on][place] = value
         best: dict[tuple[int, int], tuple[int, int]] = {}
-        for (s, p, lane), found in sums.items():
-            best[s, p] = max(best.get((s, p), (-1, -1)), (sum(found.values()), lane))
+        for (s, p, on), pieces in sums.items():
+            best[s, p] = max(best.get((s, p), (-1, -1)), (sum(pieces.values()), on))
         out: dict[int, dict[int, dict[int, int]]] = defaultdict(dict)
-        for (s, p), (_, lane) in best.items():
-            out[s][p] = dict(sums[s, p, lane])
+        for (s, p), (_, on) in best.items():
+            out[s][p] = sums[s, p, on]
         return out
 
     def _issued(self) -> Ints:
         """Calls that had been made when the work of each edge was issued, counted from the rank's first of the step."""
         j = self.joint
+        base = np.cumsum([0, *(len(one.graph.issued) for one in j.inputs)])
+        issued = np.concatenate([one.graph.issued for one in j.inputs])
+        mine = np.flatnonzero((self.part >= 0) & (j.local[j.dst] >= 0))
         out = np.full(len(j.dst), -1, np.int64)
-        for p, one in enumerate(j.inputs):
-            mine = np.flatnonzero(self.part == p)
-            out[mine] = one.graph.issued[j.local[j.dst[mine]]]
-            for s in range(len(j.steps)):
-                here = mine[(self.step[mine] == s) & (out[mine] >= 0)]
-                if len(here):
-                    out[here] -= out[here].min()
+        out[mine] = issued[base[self.part[mine]] + j.local[j.dst[mine]]]
+        known = np.flatnonzero((out >= 0) & (self.group >= 0))
+        least = np.full(int(self.group.max(initial=-1)) + 1, np.iinfo(np.int64).max, np.int64)
+        np.minimum.at(least, self.group[known], out[known])
+        out[known] -= least[self.group[known]]
         return out
 
     def _in_lane(self) -> NDArray[np.bool_]:
@@ -121,11 +137,15 @@ class Changes:
     def _scaled(self, factors: Mapping[tuple[int, int], dict[int, float]]) -> Ints:
         """Edges with the compute of (recording, step) times a factor, by calls made before (`REST`: all others)."""
         out = self.weight.copy()
+        rows = np.flatnonzero((self.compute > 0) & (self.group >= 0))
+        rows = rows[np.argsort(self.group[rows], kind="stable")]
+        groups = self.group[rows]
         for (p, s), by_place in factors.items():
-            rows = np.flatnonzero((self.part == p) & (self.step == s) & (self.compute > 0))
+            group = p * len(self.joint.steps) + s
+            mine = rows[np.searchsorted(groups, group, "left") : np.searchsorted(groups, group, "right")]
             rest = by_place.get(REST, 1.0)
-            factor = np.array([by_place.get(place, rest) for place in self.issued[rows].tolist()])
-            out[rows] += np.rint(self.compute[rows] * (factor - 1)).astype(np.int64)
+            factor = np.array([by_place.get(place, rest) for place in self.issued[mine].tolist()])
+            out[mine] += np.rint(self.compute[mine] * (factor - 1)).astype(np.int64)
         return out
 
     def _stragglers(self) -> list[Case]:
@@ -134,10 +154,13 @@ class Changes:
             return [Case("no-stragglers", None, reason="no-peers")]
         factors: dict[tuple[int, int], dict[int, float]] = {}
         over: dict[int, int] = defaultdict(int)
+        j = self.joint
+        ends = (j.kind == NodeKind.DONE) & (j.step >= 0)
+        made = Counter(zip(j.part[ends].tolist(), j.step[ends].tolist(), strict=True))
         for s, loads in self.loads.items():
             for group in peers.values():
                 here = {p: loads[p] for p in group if p in loads}
-                alike = len({self._made(p, s) for p in here}) == 1
+                alike = len({made[p, s] for p in here}) == 1
                 for p, by_place, excess in _slow(here, alike=alike):
                     factors[p, s] = by_place
                     over[p] += excess
@@ -148,11 +171,6 @@ class Changes:
         own = {key: f for key, f in factors.items() if key[0] == worst}
         out.append(Case("no-straggler", f"rank {self.joint.inputs[worst].rank}", self._scaled(own)))
         return out
-
-    def _made(self, p: int, s: int) -> int:
-        """Calls of a recording that end in a step."""
-        j = self.joint
-        return int(((j.part == p) & (j.step == s) & (j.kind == NodeKind.DONE)).sum())
 
     def _stages(self) -> list[Case]:
         places = self._peers()
@@ -170,56 +188,47 @@ class Changes:
 
     def _transfers(self) -> list[Case]:
         j = self.joint
-        total: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0])
-        rows: dict[tuple[str, str], list[int]] = defaultdict(list)
-        for edge, label in enumerate(self.label):
-            if label is not None and j.step[j.dst[edge]] >= 0:
-                rows[label].append(edge)
-                total[label][0] += int(self.weight[edge])
-                if j.why[edge] >= 0 and j.reasons[j.why[edge]] != "eager-send":
-                    total[label][1] += int(self.weight[edge])
-        labels = sorted((k for k in total if total[k][0]), key=lambda k: (-total[k][0], k))
-        out = [self._at_theory(k, np.array(rows[k]), total[k]) for k in labels[:MOST_SUBJECTS]]
-        by_strategy: dict[str, list[tuple[str, str]]] = defaultdict(list)
-        for label in labels:
-            by_strategy[label[0]].append(label)
-        for strategy, own in list(by_strategy.items())[:MOST_SUBJECTS]:
-            edges = np.concatenate([rows[k] for k in own])
-            whole, unsplit = (sum(total[k][i] for k in own) for i in (0, 1))
-            out.append(self._hidden(strategy, edges, unsplit > MOST_UNSPLIT * whole))
+        own = np.flatnonzero((self.label >= 0) & (self.step >= 0))
+        maybe = np.array([r not in NOT_WAITING for r in j.reasons] + [False, False], np.bool_)[j.why[own]]
+        size = len(self.labels)
+        total, unsplit = np.zeros(size, np.int64), np.zeros(size, np.int64)
+        np.add.at(total, self.label[own], self.weight[own])
+        np.add.at(unsplit, self.label[own[maybe]], self.weight[own[maybe]])
+        order = sorted(np.flatnonzero(total).tolist(), key=lambda k: (-total[k], self.labels[k]))
+        out = [
+            self._at_theory(k, own[self.label[own] == k], bool(unsplit[k] > MOST_UNSPLIT * total[k]))
+            for k in order[:MOST_SUBJECTS]
+        ]
+        by_strategy: dict[str, list[int]] = defaultdict(list)
+        for k in order:
+            by_strategy[self.labels[k][0]].append(k)
+        for strategy, kinds in list(by_strategy.items())[:MOST_SUBJECTS]:
+            edges = own[np.isin(self.label[own], kinds)]
+            out.append(self._hidden(strategy, edges, bool(unsplit[kinds].sum() > MOST_UNSPLIT * total[kinds].sum())))
         return out
 
-    def _at_theory(self, label: tuple[str, str], edges: NDArray[np.int64], total: list[int]) -> Case:
+    def _at_theory(self, kind: int, edges: NDArray[np.intp], unsplit: bool) -> Case:
         """Transfers that take as long as theory expects; those without an expectation stay."""
-        j = self.joint
-        subject = " ".join(label)
-        if total[1] > MOST_UNSPLIT * total[0]:
-            return Case("theory-speed", subject, reason="unsplit")
+        subject = " ".join(self.labels[kind])
+        known = edges[self.expected[edges] != NO_TIME]
+        if unsplit or not len(known):
+            return Case("theory-speed", subject, reason="unsplit" if unsplit else "no-expectation")
         out = self.weight.copy()
-        found = False
-        for edge in edges.tolist():
-            p, node = int(self.part[edge]), int(j.local[j.dst[edge]])
-            expected = j.inputs[p].expected
-            call = int(j.inputs[p].graph.call[node])
-            if expected is not None and call >= 0 and expected[call] != NO_TIME:
-                out[edge], found = expected[call], True
-        return Case("theory-speed", subject, out) if found else Case("theory-speed", subject, reason="no-expectation")
+        out[known] = self.expected[known]
+        return Case("theory-speed", subject, out)
 
-    def _hidden(self, strategy: str, edges: NDArray[np.int64], unsplit: bool) -> Case:
+    def _hidden(self, strategy: str, edges: NDArray[np.intp], unsplit: bool) -> Case:
         """Transfers that nobody waits for, while waiting for ranks stays; they still need their time on each rank."""
         if unsplit:
             return Case("perfect-overlap", strategy, reason="unsplit")
         j = self.joint
         out = self.weight.copy()
         out[edges] = 0
-        once = edges[(j.kind[j.src[edges]] != HUB) & (j.kind[j.dst[edges]] == NodeKind.DONE)]
-        busy: dict[tuple[int, int], int] = defaultdict(int)
-        for edge in once.tolist():
-            busy[int(self.step[edge]), int(self.part[edge])] += int(self.weight[edge])
-        floor: dict[int, int] = {}
-        for (s, _), ns in busy.items():
-            floor[s] = max(floor.get(s, 0), ns)
-        return Case("perfect-overlap", strategy, out, floor=floor)
+        once = edges[(j.kind[j.src[edges]] != HUB) & (self.group[edges] >= 0)]
+        busy = np.zeros(len(j.inputs) * len(j.steps), np.int64)
+        np.add.at(busy, self.group[once], self.weight[once])
+        floor = busy.reshape(len(j.inputs), len(j.steps)).max(axis=0)
+        return Case("perfect-overlap", strategy, out, floor=dict(enumerate(floor.tolist())))
 
 
 def _slow(loads: Mapping[int, dict[int, int]], *, alike: bool) -> list[tuple[int, dict[int, float], int]]:
@@ -247,9 +256,12 @@ def _slow(loads: Mapping[int, dict[int, int]], *, alike: bool) -> list[tuple[int
 
 @dataclass(slots=True)
 class Replayed:
-    """Per step: the unchanged replay (ns, None where it cannot run), and each case's length."""
+    """Per step: the unchanged replay (ns, None where it cannot run), ns by which it misses the end of the rank that it
+    misses most, and each case's length.
+    """
 
     base: list[int | None]
+    missed: list[int]
     cases: list[Case]
     lengths: list[list[int]]
 
@@ -261,16 +273,20 @@ def replayed(joint: Joint, stages: Mapping[int, int]) -> Replayed:
     try:
         replay = Replay(joint)
     except ValueError:
-        return Replayed([None] * len(joint.steps), [], [])
+        return Replayed([None] * len(joint.steps), [0] * len(joint.steps), [], [])
     weights = [joint.weight, *(c.weight for c in ready if c.weight is not None)]
     times = replay.run(np.stack(weights, axis=1))
-    found = []
+    found, missed = [], []
     for s in range(len(joint.steps)):
         begin = int(joint.time[list(joint.starts[s].values())].min())
-        found.append((times[list(joint.ends[s].values())].max(axis=0) - begin).tolist())
+        ends = list(joint.ends[s].values())
+        found.append((times[ends].max(axis=0) - begin).tolist())
+        missed.append(int(np.abs(times[ends, 0] - joint.time[ends]).max()))
     lengths = []
     for i, case in enumerate(ready, 1):
         least = case.floor or {}
         lengths.append([max(row[i], least.get(s, 0)) for s, row in enumerate(found)])
     whole = iter(lengths)
-    return Replayed([row[0] for row in found], cases, [next(whole) if c.weight is not None else [] for c in cases])
+    return Replayed(
+        [row[0] for row in found], missed, cases, [next(whole) if c.weight is not None else [] for c in cases]
+    )
