@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from tracekit.analysis.tables import build, constant, encoded, from_numpy
-from tracekit.model import LinkConfidence, on_unix_clock
+from tracekit.analysis.tables import build, constant, encoded, from_numpy, spread
+from tracekit.model import LinkConfidence, arrow_schema, on_unix_clock
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -50,31 +50,50 @@ def activity_table(labelled: LabelledRank, step: NDArray[np.int64], origin: int)
 def call_table(labelled: LabelledRank, steps: Sequence[int | None], origin: int) -> pa.Table:
     """Table `collectives`, one row a call, in call order."""
     calls, n = labelled.calls, len(labelled.calls)
-    groups = [group_id(c) for c in calls]
-    texts = {id(c.label): _alternatives(c.label) for c in calls}
-    joined: dict[tuple[str, ...], str | None] = {}
-    for c in calls:
-        if c.scopes not in joined:
-            joined[c.scopes] = " > ".join(c.scopes) or None
+    schema = arrow_schema("collectives")
     columns: dict[str, Any] = {
         "rank": constant(labelled.rank, n, pa.int32()),
         "id": range(n),
-        "group_id": groups,
         "call_ts_ns": [None if c.call_ts is None else c.call_ts - origin for c in calls],
         "ts_ns": [None if c.ts is None else c.ts - origin for c in calls],
         "dur_ns": [c.dur for c in calls],
-        "link": [_LINKS[c.link] for c in calls],
-        "scope": [c.scopes[-1] if c.scopes else None for c in calls],
-        "scopes": [joined[c.scopes] for c in calls],
         "step": steps,
-        "alternatives": [texts[id(c.label)] for c in calls],
-        "peers": [_peers(c, labelled.rank) for c in calls],
-    } | dict.fromkeys(OF_MATCHING, [None] * n)
+        "peers": [_peers(c, labelled.rank) if c.op == "all_to_all" else None for c in calls],
+    }
+    for name in OF_MATCHING:
+        columns[name] = pa.nulls(n, schema.field(name).type)
     for name in _OF_CALL:
         columns[name] = list(map(attrgetter(name), calls))
+    examples, which = _alike(calls)
+    shared: dict[str, list[Any]] = {
+        "group_id": [group_id(c) for c in examples],
+        "link": [_LINKS[c.link] for c in examples],
+        "scope": [c.scopes[-1] if c.scopes else None for c in examples],
+        "scopes": [" > ".join(c.scopes) or None for c in examples],
+        "alternatives": [_alternatives(c.label) for c in examples],
+    }
+    for name in _OF_KIND:
+        shared[name] = list(map(attrgetter(name), examples))
     for name in _OF_LABEL:
-        columns[name] = list(map(attrgetter(f"label.{name}"), calls))
-    return build("collectives", columns)
+        shared[name] = [getattr(c.label, name) for c in examples]
+    return build("collectives", columns | {k: spread(v, which, schema.field(k).type) for k, v in shared.items()})
+
+
+def _alike(calls: Sequence[Call]) -> tuple[list[Call], NDArray[np.int64]]:
+    """(one call of each kind, kind of each call): calls of a kind are equal in all that most calls share.
+
+    Members, scopes and labels of equal calls are one object each, so their identity will do.
+    """
+    kinds: dict[tuple[object, ...], int] = {}
+    examples: list[Call] = []
+    which = np.empty(len(calls), np.int64)
+    rest = attrgetter(*_OF_KIND)
+    for i, c in enumerate(calls):
+        kind = kinds.setdefault((id(c.members), id(c.scopes), id(c.label), c.link, rest(c)), len(examples))
+        which[i] = kind
+        if kind == len(examples):
+            examples.append(c)
+    return examples, which
 
 
 def _peers(call: Call, rank: int | None) -> int | None:
@@ -95,10 +114,10 @@ OF_MATCHING = (
 )  # fmt: skip
 """Columns that only the cross-rank step and theory can fill."""
 _LINKS = {c: c.name.lower() for c in LinkConfidence}
-_OF_CALL = (
-    "device", "ordinal", "op", "op_raw", "group_name", "group_desc", "group_size", "seq", "comms_id", "src_rank",
-    "dst_rank", "in_nelems", "out_nelems", "dtype", "payload_bytes", "stream", "n_activities", "kernel", "family",
-    "coalesced_into", "witness",
+_OF_CALL = ("ordinal", "seq", "comms_id", "coalesced_into", "witness")
+_OF_KIND = (
+    "device", "op", "op_raw", "group_name", "group_desc", "group_size", "src_rank", "dst_rank", "in_nelems",
+    "out_nelems", "dtype", "payload_bytes", "stream", "n_activities", "kernel", "family",
 )  # fmt: skip
 _OF_LABEL = ("strategy", "axes", "purpose", "phase", "variant", "confidence", "tier", "rule")
 
