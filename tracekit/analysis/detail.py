@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from tracekit.analysis.alike import SHARED, call_kinds
 from tracekit.analysis.tables import build, constant, encoded, from_numpy, spread
 from tracekit.model import LinkConfidence, arrow_schema, on_unix_clock
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from tracekit.analysis.alike import CallKinds
     from tracekit.model import Call, Label, LabelledRank
 
 _KINDS = ("compute", "comm", "fused", "copy", "set")
@@ -47,7 +49,9 @@ def activity_table(labelled: LabelledRank, step: NDArray[np.int64], origin: int)
     )
 
 
-def call_table(labelled: LabelledRank, steps: Sequence[int | None], origin: int) -> pa.Table:
+def call_table(
+    labelled: LabelledRank, steps: Sequence[int | None], origin: int, kinds: CallKinds | None = None
+) -> pa.Table:
     """Table `collectives`, one row a call, in call order."""
     calls, n = labelled.calls, len(labelled.calls)
     schema = arrow_schema("collectives")
@@ -64,7 +68,8 @@ def call_table(labelled: LabelledRank, steps: Sequence[int | None], origin: int)
         columns[name] = pa.nulls(n, schema.field(name).type)
     for name in _OF_CALL:
         columns[name] = list(map(attrgetter(name), calls))
-    examples, which = _alike(calls)
+    kinds = kinds or call_kinds(calls)
+    examples, which = kinds.examples, kinds.which
     shared: dict[str, list[Any]] = {
         "group_id": [group_id(c) for c in examples],
         "link": [_LINKS[c.link] for c in examples],
@@ -72,28 +77,11 @@ def call_table(labelled: LabelledRank, steps: Sequence[int | None], origin: int)
         "scopes": [" > ".join(c.scopes) or None for c in examples],
         "alternatives": [_alternatives(c.label) for c in examples],
     }
-    for name in _OF_KIND:
+    for name in SHARED:
         shared[name] = list(map(attrgetter(name), examples))
     for name in _OF_LABEL:
         shared[name] = [getattr(c.label, name) for c in examples]
     return build("collectives", columns | {k: spread(v, which, schema.field(k).type) for k, v in shared.items()})
-
-
-def _alike(calls: Sequence[Call]) -> tuple[list[Call], NDArray[np.int64]]:
-    """(one call of each kind, kind of each call): calls of a kind are equal in all that most calls share.
-
-    Members, scopes and labels of equal calls are one object each, so their identity will do.
-    """
-    kinds: dict[tuple[object, ...], int] = {}
-    examples: list[Call] = []
-    which = np.empty(len(calls), np.int64)
-    rest = attrgetter(*_OF_KIND)
-    for i, c in enumerate(calls):
-        kind = kinds.setdefault((id(c.members), id(c.scopes), id(c.label), c.link, rest(c)), len(examples))
-        which[i] = kind
-        if kind == len(examples):
-            examples.append(c)
-    return examples, which
 
 
 def _peers(call: Call, rank: int | None) -> int | None:
@@ -115,10 +103,6 @@ OF_MATCHING = (
 """Columns that only the cross-rank step and theory can fill."""
 _LINKS = {c: c.name.lower() for c in LinkConfidence}
 _OF_CALL = ("ordinal", "seq", "comms_id", "coalesced_into", "witness")
-_OF_KIND = (
-    "device", "op", "op_raw", "group_name", "group_desc", "group_size", "src_rank", "dst_rank", "in_nelems",
-    "out_nelems", "dtype", "payload_bytes", "stream", "n_activities", "kernel", "family",
-)  # fmt: skip
 _OF_LABEL = ("strategy", "axes", "purpose", "phase", "variant", "confidence", "tier", "rule")
 
 
