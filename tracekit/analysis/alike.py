@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 SHARED = (
     "device", "op", "op_raw", "group_name", "group_desc", "group_size", "src_rank", "dst_rank", "in_nelems",
     "out_nelems", "dtype", "payload_bytes", "stream", "n_activities", "kernel", "family",
+    "algorithm", "protocol", "channels", "frame", "witness",
 )  # fmt: skip
-"""Fields in which calls of a kind are equal, beside members, scopes, label and link."""
+"""Fields in which calls of a kind are equal, beside members, scopes, label, link and sources."""
 
 
 @dataclass(slots=True)
@@ -37,7 +38,7 @@ def call_kinds(calls: Sequence[Call]) -> CallKinds:
     which = np.empty(len(calls), np.int64)
     rest = attrgetter(*SHARED)
     for i, c in enumerate(calls):
-        kind = kinds.setdefault((id(c.members), id(c.scopes), id(c.label), c.link, rest(c)), len(examples))
+        kind = kinds.setdefault((id(c.members), id(c.scopes), id(c.label), c.link, c.sources, rest(c)), len(examples))
         which[i] = kind
         if kind == len(examples):
             examples.append(c)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tracekit.model import Call, Label, LabelledRank
 
 _KINDS = ("compute", "comm", "fused", "copy", "set")
+_WORD = pa.dictionary(pa.int32(), pa.string())
 _UTC = pa.timestamp("ns", tz="UTC")
 
 
@@ -69,6 +70,7 @@ def call_table(
     for name in _OF_CALL:
         columns[name] = list(map(attrgetter(name), calls))
     kinds = kinds or call_kinds(calls)
+    columns |= _sources(calls, kinds, labelled.meta.witness or "trace")
     examples, which = kinds.examples, kinds.which
     shared: dict[str, list[Any]] = {
         "group_id": [group_id(c) for c in examples],
@@ -82,6 +84,31 @@ def call_table(
     for name in _OF_LABEL:
         shared[name] = [getattr(c.label, name) for c in examples]
     return build("collectives", columns | {k: spread(v, which, schema.field(k).type) for k, v in shared.items()})
+
+
+_TOLD = {
+    "group": ("group_size",), "seq": ("seq",), "size": ("payload_bytes",), "algorithm": ("algorithm", "channels"),
+    "duration": ("exec_ns",), "frame": ("frame",),
+}  # fmt: skip
+"""Field of `Call.sources` → attributes of which one must be known for it to have a source at all."""
+
+
+def _sources(calls: Sequence[Call], kinds: CallKinds, own: str) -> dict[str, pa.Array[Any]]:
+    """Columns `source_*`: what no other source gave is the recording's own word; of several sources the last counts."""
+    told = [dict(c.sources) for c in kinds.examples]
+    out: dict[str, pa.Array[Any]] = {}
+    for field, attributes in _TOLD.items():
+        known = np.zeros(len(calls), np.bool_)
+        for name in attributes:
+            if name in _OF_CALL:
+                known |= np.array([getattr(c, name) is not None for c in calls], np.bool_)
+            else:
+                known |= np.array([getattr(c, name) is not None for c in kinds.examples], np.bool_)[kinds.which]
+        seen = np.bincount(kinds.which[known], minlength=len(told)) > 0
+        words = [t.get(field, own) if s else None for t, s in zip(told, seen.tolist(), strict=True)]
+        which = np.where(known, kinds.which, len(words))
+        out[f"source_{field}"] = spread([*words, None], which, _WORD)
+    return out
 
 
 def _peers(call: Call, rank: int | None) -> int | None:
@@ -102,7 +129,7 @@ OF_MATCHING = (
 )  # fmt: skip
 """Columns that only the cross-rank step and theory can fill."""
 _LINKS = {c: c.name.lower() for c in LinkConfidence}
-_OF_CALL = ("ordinal", "seq", "comms_id", "coalesced_into", "witness")
+_OF_CALL = ("ordinal", "seq", "comms_id", "coalesced_into", "exec_ns", "exec_busbw_gbps")
 _OF_LABEL = ("strategy", "axes", "purpose", "phase", "variant", "confidence", "tier", "rule")
 
 

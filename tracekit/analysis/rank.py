@@ -24,8 +24,8 @@ from tracekit.analysis.steps import Window, distinct_markers, launched_in, windo
 from tracekit.model import CPU_DEVICE
 
 if TYPE_CHECKING:
-    from tracekit.analysis.critical.parts import RankGraph
     from tracekit.analysis.alike import CallKinds
+    from tracekit.analysis.critical.parts import RankGraph
     from tracekit.analysis.pipeline.parts import RankPipeline
     from tracekit.model import LabelledRank
 
