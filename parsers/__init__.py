@@ -28,6 +28,7 @@ _WITNESSES = {
     "nccl-log": "tracekit.parsers.nccl_log",
     "nccl-inspector": "tracekit.parsers.nccl_inspector",
     "nccl-profiler": "tracekit.parsers.nccl_profiler",
+    "execution-trace": "tracekit.parsers.execution_trace",
 }
 """`Format.name` → module with `parse(path, *, strict) -> list[Witness]`."""
 _OWN = frozenset({"kineto", "nsys"})

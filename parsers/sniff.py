@@ -81,6 +81,7 @@ _ET = Format(
     "execution-trace",
     "PyTorch execution trace (ExecutionTraceObserver, Chakra host trace, ET+)",
     advice=f"it has no timeline of its own; {_RECORD}",
+    witness=True,
 )
 _MSPROF = Format(
     "msprof",

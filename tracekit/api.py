@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from tracekit.ingest.run import RunTables
     from tracekit.output.dataset import Dataset
+    from tracekit.output.perfetto import Written
 
 Paths = str | Path | Iterable[str | Path]
 
@@ -80,7 +81,7 @@ def analyze(
     """Analyse a run, or paths with the options of `open`.
 
     detail: keep the per-activity and per-call tables (on disk until the result goes). progress: called with
-    (files done, files in all, file).
+    (files done, files in all, file), and with (0, 0, what) when another step begins.
 
     Raises UnusableInput, UsageError, RuleError (see `tracekit.errors`).
     """
@@ -196,6 +197,35 @@ class Result:
 
         return render(self.run)
 
+    def perfetto(
+        self,
+        path: str | Path,
+        *,
+        ranks: Iterable[int] | None = None,
+        steps: Iterable[int] | None = None,
+        window: tuple[int | None, int | None] = (None, None),
+        progress: Callable[[int, int, str], None] | None = None,
+    ) -> Written:
+        """Write the run as a trace for ui.perfetto.dev (gzip where the name ends in .gz); what is drawn.
+
+        ranks, steps: only these. window: only what touches [from, to) ns, from the run's origin on the common clock.
+        Needs `analyze(..., detail=True)`. Raises UsageError where nothing is left to draw.
+        """
+        from tracekit.output.details import RunSource
+        from tracekit.output.perfetto import Selection, write
+
+        chosen = Selection(_frozen(ranks), _frozen(steps), window)
+        return write(RunSource(self.run, self._dataset), Path(path), self._about(), chosen, progress)
+
+    def _about(self) -> dict[str, Any]:
+        from tracekit.model import SCHEMA_VERSION
+        from tracekit.version import __version__
+
+        return {
+            "tool": "tracekit", "tool_version": __version__, "schema_version": SCHEMA_VERSION,
+            "origin_unix_ns": str(self.run.origin_ns) if self.run.absolute else None,
+        }  # fmt: skip
+
     def write(self, folder: str | Path, *, overwrite: bool = False) -> Path:
         """Write the Parquet dataset; replaces an older dataset of tracekit's, anything else only with overwrite.
 
@@ -206,6 +236,10 @@ class Result:
         from tracekit.output.parquet import write
 
         return write(self.run, Path(folder), overwrite=overwrite)
+
+
+def _frozen(numbers: Iterable[int] | None) -> frozenset[int] | None:
+    return None if numbers is None else frozenset(numbers)
 
 
 def _nullable_dtypes() -> dict[Any, Any]:

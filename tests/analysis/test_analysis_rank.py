@@ -201,6 +201,13 @@ def test_thin_and_blown_up_steps_are_reported() -> None:
     assert "huge" in _message(found, "step-outlier")
 
 
+def test_steps_of_no_length_have_no_usual_one() -> None:
+    acts = [Act(0, 0, device=1), Act(1, 1, launch=0), Act(1, 2, launch=1)]
+    found = _one(rank(acts, markers=[marker(0, 0, 1), marker(1, 1, 2)]))
+    assert 0 in [s["dur_ns"] for s in found.steps]
+    assert "step-outlier" not in {f["code"] for f in found.findings}
+
+
 def test_time_outside_the_steps_is_reported() -> None:
     acts = [Act(0, 10, launch=0), Act(200, 210, launch=150), Act(310, 320, launch=250), Act(900, 910, launch=890)]
     found = _one(rank(acts, markers=[marker(1, 100, 200), marker(2, 200, 300)]))

@@ -41,6 +41,7 @@ def activity_table(labelled: LabelledRank, step: NDArray[np.int64], origin: int)
             "kind": encoded(a.kind.astype(np.int32), _KINDS),
             "family": encoded(a.family, a.families, a.family < 0),
             "correlation": from_numpy(a.corr, pa.int64(), a.corr == -1),
+            "call_id": from_numpy(a.call, pa.int32(), a.call < 0),
             "step": from_numpy(step, pa.int32(), step < 0),
         },
     )

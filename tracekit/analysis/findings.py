@@ -145,7 +145,7 @@ def _step_health(labelled: LabelledRank, steps: list[Row], step_of_row: NDArray[
         rows = np.flatnonzero((step_of_row == step["step"]) & (acts.device == step["device"]))
         counts.append(len(rows))
         longest = int(acts.dur[rows].max()) if len(rows) else 0
-        if step["dur_ns"] > _UNUSUAL * usual and longest > _OUTLIER_SHARE * step["dur_ns"]:
+        if usual and step["dur_ns"] > _UNUSUAL * usual and longest > _OUTLIER_SHARE * step["dur_ns"]:
             name = acts.names[acts.name[int(rows[np.argmax(acts.dur[rows])])]][:80]
             message = (
                 f"step {step['step']} is {step['dur_ns'] / usual:.0f} times as long as usual, and one activity is "

@@ -55,17 +55,19 @@ def from_list(values: Sequence[Any], type_: pa.DataType) -> pa.Array[Any]:
     """
     if pa.types.is_string(type_):
         return from_text(values)
-    missing = np.array([v is None for v in values], np.bool_)
+    objects = np.fromiter(values, object, len(values))
+    missing: NDArray[np.bool_] = (objects == None).astype(np.bool_)  # noqa: E711  (elementwise)
+    objects[missing] = 0
     if pa.types.is_boolean(type_):
-        bits = np.packbits(np.array([bool(v) for v in values], np.bool_), bitorder="little")
+        bits = np.packbits(objects.astype(np.bool_), bitorder="little")
         bitmap, nulls = _bitmap(missing)
         return pa.Array.from_buffers(type_, len(values), [bitmap, pa.py_buffer(bits.tobytes())], nulls)
     dtype = np.dtype(_NUMPY[str(type_)])
     if dtype.kind == "f":
-        return from_numpy(np.fromiter((0.0 if v is None else v for v in values), dtype, len(values)), type_, missing)
+        return from_numpy(objects.astype(dtype), type_, missing)
     low, high = int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
     try:
-        plain = np.fromiter((0 if v is None else v for v in values), np.int64, len(values))
+        plain = objects.astype(np.int64)
         misfit = (plain < low) | (plain > high)
     except OverflowError:  # uint64 ids, and numbers beyond any type
         misfit = np.array([v is not None and not low <= v <= high for v in values], np.bool_)
@@ -85,9 +87,12 @@ def encoded(codes: NDArray[np.int32], names: Sequence[str], missing: NDArray[np.
 
 def from_words(values: Sequence[str | None]) -> pa.Array[Any]:
     """Dictionary array from Python strings."""
-    number: dict[str, int] = {}
-    codes = [None if v is None else number.setdefault(v, len(number)) for v in values]
-    return pa.DictionaryArray.from_arrays(from_list(codes, pa.int32()), from_text(list(number)))
+    words = [w for w in dict.fromkeys(values) if w is not None]
+    number: dict[str | None, int] = {w: i for i, w in enumerate(words)} | {None: -1}
+    codes = np.fromiter(map(number.__getitem__, values), np.int32, len(values))
+    missing = codes < 0
+    codes[missing] = 0
+    return pa.DictionaryArray.from_arrays(from_numpy(codes, pa.int32(), missing), from_text(words))
 
 
 def build(table: str, columns: Mapping[str, Sequence[Any] | pa.Array[Any]]) -> pa.Table:

@@ -18,6 +18,7 @@ COMMANDS = {
     "doctor": "What is in these files, and how healthy they are.",
     "explain": "Why a communication call has the label it has.",
     "hang": "At which rank a hang began, from flight recorder dumps.",
+    "perfetto": "A trace for ui.perfetto.dev: strategies as tracks, exposed parts as slices.",
     "layout": "The mesh of the job: degrees, order, groups, and what is missing.",
     "rules": "List and show the matching rules.",
     "schema": "The published tables, column by column.",

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from tracekit.commands import options
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from tracekit.commands.progress import Progress
 
 
 @click.command("analyze")
@@ -54,9 +52,11 @@ def command(
 
         may_write(Path(output), overwrite=force)  # better told before the work than after it
     run = open(paths, rules=rule_files, **how)
-    result = analyze(run, detail=output is not None, progress=_progress(quiet))
-    if output is not None:
-        result.write(output, overwrite=force)
+    with Progress(quiet) as progress:
+        result = analyze(run, detail=output is not None, progress=progress.reading)
+        if output is not None:
+            progress.say("writing the dataset")
+            result.write(output, overwrite=force)
     if quiet:
         return
     if as_json or form == "json":
@@ -80,15 +80,3 @@ def _table(result: Any, ranks: bool, steps: bool) -> None:
     # Text for a pipe or a file must not be cut to a guessed terminal width.
     console = Console(width=None if sys.stdout.isatty() else 160, soft_wrap=False)
     report(result.run, console, all_ranks=ranks, steps=steps)
-
-
-def _progress(quiet: bool) -> Callable[[int, int, str], None] | None:
-    """Progress on stderr, only when somebody watches."""
-    if quiet or not sys.stderr.isatty():
-        return None
-
-    def show(done: int, total: int, path: str) -> None:
-        end = "\n" if done == total else ""
-        click.echo(f"\r{done}/{total} {path[-60:]:60}{end}", nl=False, err=True)
-
-    return show

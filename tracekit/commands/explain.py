@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tracekit.commands import options
+from tracekit.commands.progress import Progress
 from tracekit.errors import UsageError
 
 if TYPE_CHECKING:
@@ -49,7 +50,10 @@ def command(
         raise UsageError("explain: give one of --collective [RANK:]ID and --site [RANK:]TEXT")
     how = Options(strict, tuple(rule_files), step_pattern, declared=declared(layout, group_map, config))
     rank, number, text = _parse(which) if which is not None else _place(site or "")
-    labelled = rank_of_run(paths, how, rank, rank_regex=rank_regex, rank_map=rank_map, workers=workers)
+    with Progress(quiet=False) as progress:
+        labelled = rank_of_run(
+            paths, how, rank, rank_regex=rank_regex, rank_map=rank_map, workers=workers, progress=progress.reading
+        )
     lines = _one(labelled, number, which) if which is not None else _at_site(labelled, text)
     for line in lines:
         click.echo(line)

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from tracekit.commands import options
+from tracekit.commands.progress import Progress
 
 
 @click.command("layout")
@@ -36,7 +37,9 @@ def command(
     from tracekit.output.layout import lines
 
     told = declared(layout, group_map, config)
-    tables = run(paths, Options(strict=strict, rules=rule_files, step_pattern=step_pattern, declared=told), **how)
+    options_ = Options(strict=strict, rules=rule_files, step_pattern=step_pattern, declared=told)
+    with Progress(quiet=False) as progress:
+        tables = run(paths, options_, progress=progress.reading, **how)
     ranks = [r["rank"] for r in tables.tables["ranks"] if r["used"] and r["rank"] is not None]
     doc = document(tables.solution or Solution(), tables.job_groups, tables.world_size, ranks)
     click.echo(json.dumps(doc, indent=1) if as_json else "\n".join(lines(doc)))

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
+    from tracekit.ingest.run import Progress
     from tracekit.model import LabelledRank
 
 
@@ -26,6 +27,7 @@ def rank_of_run(
     rank_regex: str | None = None,
     rank_map: str | None = None,
     workers: int | None = None,
+    progress: Progress | None = None,
 ) -> LabelledRank:
     """The trace of `rank`, labelled as in an analysis of the whole run; rank None = the only trace there is.
 
@@ -38,7 +40,7 @@ def rank_of_run(
         parts = labelled_parts(str(files[0]), options)
         if len(parts) == 1 and rank in (None, parts[0].meta.rank):
             return parts[0]
-    found = run(paths, options, rank_regex=rank_regex, rank_map=rank_map, workers=workers)
+    found = run(paths, options, rank_regex=rank_regex, rank_map=rank_map, workers=workers, progress=progress)
     rows = [r for r in found.tables["ranks"] if r["used"]]
     hits = [r for r in rows if rank is None or r["rank"] == rank]
     if len(hits) != 1:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from tracekit.analysis.consistency import minorities
 from tracekit.errors import TracekitError, UnusableInput, UsageError
+from tracekit.ingest.critical import add_critical
 from tracekit.ingest.crossing import add_cross_rank
 from tracekit.ingest.discover import Found, discover
 from tracekit.ingest.expecting import add_expected
@@ -105,9 +106,11 @@ def run(
     job, solution = learn(seen, options.declared, rules_of(options).layouts)
     again = {r.meta.path for r, p in zip(results, parts, strict=True) if p.used and learns_more(r, job)}
     if again:
-        more, _ = _work(found, replace(options, job=job), workers, progress, again)
+        more, _ = _work(found, replace(options, job=job), workers, _again(progress), again)
         fresh = {(r.meta.path, r.meta.part): r for r in more}
         results = [fresh.get((r.meta.path, r.meta.part), r) for r in results]
+    if progress and len(results) > 1:
+        progress(0, 0, f"matching {len(results)} ranks")
     out = _collect(results, parts, decision, found, failures, options, solution)
     stragglers.into(out.tables)
     out.job_groups = merged(seen)
@@ -115,6 +118,14 @@ def run(
     out.tables["health"] += health(witnesses, alone=not options.witnesses and found.files == found.witnesses)
     add_hang(out, witnesses, options, job)
     return _with_layout(out, options, job, solution)
+
+
+def _again(progress: Progress | None) -> Progress | None:
+    """The second look at ranks, whose labels the others make better, is a step of its own."""
+    if progress is None:
+        return None
+    progress(0, 0, "labelling again")
+    return progress
 
 
 def _with_layout(out: RunTables, options: Options, job: Job, solution: Solution) -> RunTables:
@@ -221,8 +232,9 @@ def _collect(
     out.tables["health"] = _health(results, parts, found, failures)
     out.tables["findings"] = _findings(used, decision, failures)
     added, clocks = add_cross_rank(out, used)
-    add_expected(out, used, added, options, solution)
+    theory = add_expected(out, used, added, options, solution)
     add_pipelines(out, used, clocks, solution)
+    add_critical(out, used, added, clocks, theory)
     out.tables["by_strategy"] = [
         {"rank": t["rank"], "device": t["device"], "strategy": name} | row
         for t in out.tables["totals"]

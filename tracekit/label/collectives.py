@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tracekit.parsers.links import Links
 
 _KERNEL = int(DeviceClass.KERNEL)
+_LINKS = {int(c): c for c in LinkConfidence}
 COPY_ENGINE = KernelClass(Kind.COMM, "copy_engine", None)
 
 
@@ -175,17 +176,24 @@ def describe_activities(trace: RankTrace, kinds: DeviceKinds, out: Attached) -> 
     start = device.ts[rows[first]]
     stop = np.maximum.reduceat(device.ts[rows] + device.dur[rows], first)
     count = np.diff([*first.tolist(), len(rows)])
+    lead = rows[first]
     columns = zip(
-        owner[first].tolist(), rows[first].tolist(), start.tolist(), (stop - start).tolist(), count.tolist(),
-        device.device[rows[first]].tolist(), device.stream[rows[first]].tolist(),
-        out.confidence[rows[first]].tolist(), strict=True,
+        owner[first].tolist(), lead.tolist(), device.name[lead].tolist(), start.tolist(), (stop - start).tolist(),
+        count.tolist(), device.device[lead].tolist(), device.stream[lead].tolist(), out.confidence[lead].tolist(),
+        strict=True,
     )  # fmt: skip
-    for position, row, ts, dur, n, number, stream, sure in columns:
+    known: dict[tuple[int, bool], str | None] = {}
+    for (position, row, name, ts, dur, n, number, stream, sure), kernel in zip(
+        columns, (device.cls[lead] == _KERNEL).tolist(), strict=True
+    ):
         call = out.calls[position]
         call.ts, call.dur, call.n_activities, call.device, call.stream = ts, dur, n, number, stream
-        call.kernel = trace.names[device.name[row]]
-        call.family = _class_of(trace, kinds, row).family
-        call.link = LinkConfidence(sure)
+        call.kernel = trace.names[name]
+        key = (name, kernel)
+        if key not in known:
+            known[key] = _class_of(trace, kinds, row).family
+        call.family = known[key]
+        call.link = _LINKS[sure]
     for call in out.calls:
         if call.coalesced_into is not None:
             shared = out.calls[call.coalesced_into]

@@ -27,8 +27,6 @@ _TWO_WAY = frozenset({"all_reduce", "all_gather", "reduce_scatter"})
 
 _IDLE = frozenset({"idle"})
 
-_IDLE = frozenset({"idle"})
-
 
 @dataclass(frozen=True, slots=True)
 class Observed:
@@ -46,7 +44,8 @@ def observe(rank: LabelledRank, rules: Rules, traffic: Traffic) -> Observed:
     calls, meta = rank.calls, rank.meta
     engine = Engine(rules, Context(frozenset(rank.frameworks)))
     behaviour = _behaviour(calls, traffic)
-    shown = {group_key(c): JobGroup(c.group_name, c.group_desc, c.members, c.group_size) for c in calls}
+    last = {group_key(c): c for c in calls}
+    shown = {key: JobGroup(c.group_name, c.group_desc, c.members, c.group_size) for key, c in last.items()}
     named = {g.name for g in shown.values()}
     shown |= {g.name: JobGroup(g.name, g.desc, g.ranks, g.size) for g in meta.groups if g.name not in named}
     found: dict[Key, JobGroup] = {}
@@ -65,11 +64,11 @@ def _behaviour(calls: Sequence[Call], traffic: Traffic) -> dict[Hashable, frozen
         for key, (ops, tags) in traffic.items()
     }
     for call in calls:
-        key, label = group_key(call), call.label
+        label = call.label
         if label.purpose in ("grad_reduce", "activation"):
-            out[key].add(label.purpose)
+            out[group_key(call)].add(label.purpose)
         elif label.purpose is None and call.op in _TWO_WAY and (call.in_nelems or 0) > 1:
-            phases[key].add(label.phase)
+            phases[group_key(call)].add(label.phase)
     for key, seen in phases.items():
         if {"forward", "backward"} <= seen:
             out[key].add("activation")

@@ -23,14 +23,30 @@ if TYPE_CHECKING:
 PLACES = ("before_backward", "between", "after_backward", "none")
 _BACKWARD = "autograd::engine::evaluate_function"
 _OPTIMIZER = "Optimizer.step"
+_STEP = "ProfilerStep#"
 _NEVER = np.iinfo(np.int64).max
 
 
 def places(calls: Sequence[Call], trace: RankTrace, steps: Steps) -> list[str]:
     """Place of every call; one without a time on the host has none."""
     when = np.array([-_NEVER if c.call_ts is None else c.call_ts for c in calls], np.int64)
-    backward, optimizer = _starts(trace, _BACKWARD), _starts(trace, _OPTIMIZER)
     marks = np.array([m.start for m in steps.markers], np.int64)
+    return _among(when, _starts(trace, _BACKWARD), _starts(trace, _OPTIMIZER), marks)
+
+
+def places_by_order(order: Sequence[int | None], landmarks: Sequence[tuple[int, str]]) -> list[str]:
+    """Place of calls whose source has an order but no times; landmarks: (place in the order, name), sorted."""
+    when = np.array([-_NEVER if n is None else n for n in order], np.int64)
+    backward, optimizer, marks = (
+        np.array([at for at, name in landmarks if name.startswith(prefix)], np.int64)
+        for prefix in (_BACKWARD, _OPTIMIZER, _STEP)
+    )
+    return _among(when, backward, optimizer, marks)
+
+
+def _among(
+    when: NDArray[np.int64], backward: NDArray[np.int64], optimizer: NDArray[np.int64], marks: NDArray[np.int64]
+) -> list[str]:
     follows = _next(backward, when) < np.minimum(_next(marks, when), _next(optimizer, when))
     came = _last(backward, when) > np.maximum(_last(marks, when), _last(optimizer, when))
     timed = when > -_NEVER

@@ -34,10 +34,13 @@ from tracekit.label.job import Job
 from tracekit.label.kernels import COMPUTE, DeviceKinds, classify
 from tracekit.label.place import places
 from tracekit.label.steps import Steps, find_steps
+from tracekit.label.syncs import host_times
 from tracekit.model import NO_TIME, Activities, Call, DeviceClass, HealthEntry, HostCat, Kind, LabelledRank
 from tracekit.parsers.links import Links, link
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     from tracekit.label.rules import Rules
@@ -96,6 +99,7 @@ def describe_rank(trace: RankTrace, rules: Rules) -> LabelledRank:
         frameworks=detect(rules.frameworks, trace.names, trace.meta.extra, descriptions),
         step_names=steps.names,
         pipeline=find_chunks(trace, rules.chunks) if any(c.op in POINT_TO_POINT for c in calls) else None,
+        host=host_times(trace),
     )
 
 
@@ -148,24 +152,36 @@ def _scopes(trace: RankTrace, links: Links, host: HostCalls, found: Attached, ru
     offsets, scope = links.scopes(rows.track[row], rows.ts[row], rows.ts[row] + rows.dur[row], row, python=True)
     names = rows.name[scope]
     is_frame = rows.cat[scope] == HostCat.PYTHON
-    wanted = is_frame & _frames_asked(trace, names, is_frame, rules)
     roles = np.where(is_frame, IS_RECORD, host.roles[names])
-    known: dict[bytes, tuple[str, ...]] = {}
-    ends: dict[tuple[tuple[str, ...], int], tuple[str, ...]] = {}  # equal operators are one object
-    own_operator = np.isin(host.roles[rows.name[row]], _OPERATORS).tolist()
-    is_operator = np.isin(roles, _OPERATORS)
-    bounds = offsets.tolist()
-    own_names = rows.name[row].tolist()
+    what = np.where(np.isin(roles, _OPERATORS), _OPERATOR, np.where(roles == 0, _SCOPE, _OTHER))
+    what[is_frame & _frames_asked(trace, names, is_frame, rules)] = _FRAME
+    # Calls of one place have equal rows round them: what they show is told once, and is one object.
+    packed = (names.astype(np.int64) * 4 + what).tobytes()
+    bounds = (offsets * 8).tolist()
+    own_operator = np.isin(host.roles[rows.name[row]], _OPERATORS)
+    own_names = np.where(own_operator, rows.name[row], -1).tolist()
+    known: dict[tuple[bytes, int], tuple[Texts, Texts, Texts]] = {}
+    texts: dict[Texts, Texts] = {}
     for i, position in enumerate(asked.tolist()):
-        part = slice(bounds[i], bounds[i + 1])
+        key = (packed[bounds[i] : bounds[i + 1]], own_names[i])
+        found_texts = known.get(key)
+        if found_texts is None:
+            found_texts = known[key] = _shown(trace.names, *key, texts)
         call = found.calls[position]
-        call.scopes = _texts(trace, names[part][roles[part] == 0], known)
-        via = _texts(trace, names[part][is_operator[part]], known)
-        if own_operator[i]:
-            via = ends.setdefault((via, own_names[i]), (*via, trace.names[own_names[i]]))
-        call.via = via
-        if is_frame[part].any():
-            call.frames = _texts(trace, names[part][wanted[part]], known)
+        call.scopes, call.via, call.frames = found_texts
+
+
+Texts = tuple[str, ...]
+_SCOPE, _OPERATOR, _FRAME, _OTHER = range(4)
+
+
+def _shown(names: Sequence[str], packed: bytes, own: int, known: dict[Texts, Texts]) -> tuple[Texts, Texts, Texts]:
+    """Scopes, operators (`own`: name of the call's own, -1 = none) and asked frames; equal ones are one object."""
+    rows = [divmod(code, 4) for code in np.frombuffer(packed, np.int64).tolist()]
+    scopes, via, frames = (tuple(names[i] for i, k in rows if k == kind) for kind in (_SCOPE, _OPERATOR, _FRAME))
+    if own >= 0:
+        via = (*via, names[own])
+    return known.setdefault(scopes, scopes), known.setdefault(via, via), known.setdefault(frames, frames)
 
 
 def _frames_asked(
@@ -179,14 +195,6 @@ def _frames_asked(
             asked[code] = pattern.search(trace.names[code]) is not None
     out: NDArray[np.bool_] = asked[names]
     return out
-
-
-def _texts(trace: RankTrace, codes: NDArray[np.int32], known: dict[bytes, tuple[str, ...]]) -> tuple[str, ...]:
-    key = codes.tobytes()
-    found = known.get(key)
-    if found is None:
-        found = known[key] = tuple(trace.names[i] for i in codes.tolist())
-    return found
 
 
 def _in_order(calls: list[Call], activities: Activities) -> list[Call]:

@@ -14,6 +14,7 @@ import numpy as np
 from tracekit.label.apply import Labeller, described
 from tracekit.label.frameworks import detect
 from tracekit.label.job import Job
+from tracekit.label.place import places_by_order
 from tracekit.label.vocabulary import nelems
 from tracekit.model import Activities, Call, HealthEntry, LabelledRank, ProcessGroup, WitnessGroup
 
@@ -50,6 +51,10 @@ def describe_witness(witness: Witness, rules: Rules) -> LabelledRank:
     asked: dict[int, tuple[str, ...]] = {}
     calls = [_call(witness.calls[i], groups, rules, asked) for i in counted]
     number(calls)
+    if witness.landmarks:
+        order = [witness.calls[i].record for i in counted]
+        for call, place in zip(calls, places_by_order(order, witness.landmarks), strict=True):
+            call.place = place
     places: dict[tuple[str, ...], tuple[str, ...]] = {}
     for call in calls:
         call.frames = places.setdefault(call.frames, call.frames)  # calls of one place share one object
@@ -116,6 +121,8 @@ def _call(seen: WitnessCall, groups: dict[str, WitnessGroup], rules: Rules, aske
         dims=list(seen.in_sizes[0]) if seen.in_sizes and len(seen.in_sizes) == 1 else None,
         frames=kept,
         scopes=scopes(seen),
+        in_splits=seen.in_splits,
+        out_splits=seen.out_splits,
     )
     if not seen.noticed and seen.started_ns is not None and seen.dur_ns is not None:
         call.ts, call.dur = seen.started_ns, seen.dur_ns
@@ -139,7 +146,9 @@ def frames(seen: WitnessCall, rules: Rules) -> tuple[str, ...]:
 
 
 def scopes(seen: WitnessCall) -> tuple[str, ...]:
-    """What the thread tells, as a scope."""
+    """What stands around the call, or what the thread tells as a scope."""
+    if seen.scopes:
+        return seen.scopes
     return _BACKWARD if (seen.thread_name or "").startswith("pt_autograd") else ()
 
 

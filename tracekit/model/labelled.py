@@ -172,11 +172,27 @@ class PipelineSpans:
 
 
 @dataclass(slots=True)
+class HostTimes:
+    """Where a host thread issued device work or waited for it.
+
+    launch_ts (ascending), launch_thread: start of each runtime call, and its thread as an index into `threads`;
+    sync_ts, sync_end, sync_thread: calls that return when the device has finished something. Times int64 ns.
+    """
+
+    threads: list[str]
+    launch_ts: NDArray[np.int64]
+    launch_thread: NDArray[np.int32]
+    sync_ts: NDArray[np.int64]
+    sync_end: NDArray[np.int64]
+    sync_thread: NDArray[np.int32]
+
+
+@dataclass(slots=True)
 class LabelledRank:
     """Everything the analysis needs of one rank; `rank` is None while identity is unknown.
 
     frameworks: id → what told it; step_names: text of a step marker → phase it tells. pipeline: None without
-    point-to-point calls.
+    point-to-point calls. host: None where the source has no runtime calls.
     """
 
     meta: TraceMeta
@@ -190,3 +206,4 @@ class LabelledRank:
     frameworks: dict[str, str] = field(default_factory=dict)
     step_names: dict[str, str | None] = field(default_factory=dict)
     pipeline: PipelineSpans | None = None
+    host: HostTimes | None = None

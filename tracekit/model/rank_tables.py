@@ -18,6 +18,7 @@ TABLES: tuple[Table, ...] = (
             column("kind", "dict", "", "compute | comm | fused | copy | set"),
             column("family", "dict", "", "library of a communication kernel (nccl, deepep, …)", null=True),
             column("correlation", I64, "", "id shared with the launching call", null=True),
+            column("call_id", "int32", "", "`collectives.id` of the call it works for", null=True),
             STEP,
         ),
         per_rank=True,

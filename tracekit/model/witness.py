@@ -41,7 +41,9 @@ class WitnessCall:
     state: scheduled | started | completed. Times are Unix ns where the file has dates: created (the call was issued),
     started and completed (`noticed` = when a watchdog saw it, later than it was), dur_ns only where it was measured.
     peer, root: position in the group. frames: "file(line): function", innermost first.
-    extra: fields of the format that tables may show (algorithm, protocol, channels, …).
+    extra: fields of the format that tables may show (algorithm, protocol, channels, …). scopes: operators and
+    annotations around the call, outermost first. in_splits, out_splits: lists as text, whole; None for equal parts.
+    rf_id: the profiler's `Record function id` of the call.
     """
 
     op_raw: str
@@ -71,6 +73,10 @@ class WitnessCall:
     frames: tuple[str, ...] = ()
     extra: dict[str, Any] = field(default_factory=dict)
     payload_bytes: int | None = None
+    scopes: tuple[str, ...] = ()
+    in_splits: str | None = None
+    out_splits: str | None = None
+    rf_id: int | None = None
 
 
 @dataclass(slots=True)
@@ -80,6 +86,8 @@ class Witness:
     source: name of the format (`Format.name`); version: of the format, as the file spells it. `meta.rank` and
     `meta.world_size` as the content tells them (None = it does not); `meta.groups` stays empty: `groups` has more.
     calls: in order of issue. lost: calls before the first of them, overwritten or left out (None = unknown).
+    landmarks: (place, name) of what began between the calls, in order, where `WitnessCall.record` is a place in the
+    same order: steps, backward passes, optimizers.
     """
 
     meta: TraceMeta
@@ -89,3 +97,4 @@ class Witness:
     health: list[HealthEntry] = field(default_factory=list)
     version: str | None = None
     lost: int | None = None
+    landmarks: list[tuple[int, str]] = field(default_factory=list)

@@ -91,6 +91,15 @@ class Dataset:
             parts.setdefault((r["rank"], r["device"]), {})[r["strategy"]] = numbers
         return [t | {"by_strategy": parts.get((t["rank"], t["device"]), {})} for t in rows]
 
+    def detail(self) -> Iterator[tuple[int | None, pa.Table, pa.Table]]:
+        """(rank, activities, collectives) of each recording, one at a time. Raises BrokenInput, or when one lacks."""
+        where = self.folder / "activities"
+        for path in sorted(where.rglob("*.parquet"), key=lambda p: (p.parent.name, len(p.name), p.name)):
+            other = self.folder / "collectives" / path.relative_to(where)
+            name = path.parent.name.removeprefix("rank=")
+            rank = int(name) if name.isdecimal() and path.parent != where else None
+            yield rank, _file(path, "activities"), _file(other, "collectives")
+
     def run(self) -> RunTables:
         """The run as its analysis left it, without the big tables (`arrow` has them); rows are read on demand."""
         from tracekit.ingest.run import RunTables
@@ -179,6 +188,18 @@ def _read(
             conditions.append(ds.field(name).isin(pa.array(list(values), data.schema.field(name).type)))
     condition = reduce(and_, conditions) if conditions else None
     return data.to_table(columns=[n for n in wanted.names if n in data.schema.names], filter=condition)
+
+
+def _file(path: Path, table: str) -> pa.Table:
+    """One file of a big table, in today's schema."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with pq.ParquetFile(path) as file:
+            return _fitted(file.read(), arrow_schema(table))
+    except (OSError, pa.ArrowException) as e:
+        raise BrokenInput(f"{path}: cannot be read ({_line(e)}); write the dataset again") from e
 
 
 def _fitted(data: pa.Table, wanted: pa.Schema) -> pa.Table:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from tracekit.analysis.crossrank.run import CallColumns
     from tracekit.ingest.run import RunTables
+    from tracekit.output.dataset import Dataset
 
 _TIMES = {"activities": ("ts_ns",), "collectives": ("ts_ns", "call_ts_ns")}
 
@@ -26,6 +27,27 @@ def each(run: RunTables, table: str) -> Iterator[tuple[int | None, pa.Table]]:
         with pa.memory_map(files[table]) as source:
             data = _placed(pa.ipc.open_file(source).read_all(), table, rank, shift)
             yield rank, _filled(data, added, expected) if table == "collectives" else data
+
+
+class RunSource:
+    """What an analysed run, or the dataset it was read from, offers to outputs that go rank by rank."""
+
+    def __init__(self, run: RunTables, dataset: Dataset | None = None) -> None:
+        self.run, self.dataset = run, dataset
+
+    @property
+    def tables(self) -> dict[str, list[dict[str, Any]]]:
+        """Rows of the small tables."""
+        return self.run.tables
+
+    def detail(self) -> Iterator[tuple[int | None, pa.Table, pa.Table]]:
+        """(rank, activities, collectives) of each recording. UsageError when analysed without detail."""
+        if self.dataset is not None:
+            return self.dataset.detail()
+        if self.run.tables["ranks"] and not self.run.details:
+            raise UsageError("activities: not kept; analyse with detail=True")
+        pairs = zip(each(self.run, "activities"), each(self.run, "collectives"), strict=True)
+        return ((rank, activities, calls) for (rank, activities), (_, calls) in pairs)
 
 
 def merged(run: RunTables, table: str) -> pa.Table:

@@ -7,11 +7,13 @@ import tomllib
 from dataclasses import replace
 from functools import cache
 from importlib import resources
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tracekit.theory.errors import OutsideDomain
 from tracekit.theory.machine import Hardware
-from tracekit.theory.transformer import Experts, LatentAttention, ModelSpec
+
+if TYPE_CHECKING:
+    from tracekit.theory.transformer import ModelSpec
 
 
 @cache
@@ -34,6 +36,8 @@ def model(name: str) -> ModelSpec:
 
 def model_from(name: str | None, table: dict[str, Any]) -> ModelSpec:
     """A model from a table of its sizes."""
+    from tracekit.theory.transformer import Experts, LatentAttention, ModelSpec
+
     fields = dict(table)
     experts, mla = fields.pop("experts", None), fields.pop("mla", None)
     return ModelSpec(

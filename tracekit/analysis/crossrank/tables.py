@@ -156,7 +156,8 @@ def clock_rows(parts: Sequence[RankCalls], clocks: Sequence[Clock]) -> list[Row]
     return [
         {
             "rank": p.rank, "host": p.host, "method": c.method, "offset_ns": c.offset_ns, "error_ns": c.error_ns,
-            "drift_ppm": c.drift_ppm if c.aligned else None, "calls": c.pairs,
+            "drift_ppm": c.drift_ppm if c.aligned else None, "drift_from_ns": c.at if c.aligned else None,
+            "calls": c.pairs,
             "reference_rank": parts[c.component].rank if c.aligned else None,
         }
         for p, c in zip(parts, clocks, strict=True)

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from tracekit.analysis.crossrank.columns import plain
+from tracekit.analysis.distinct import distinct_rows
 from tracekit.model import NO_TIME
 
 if TYPE_CHECKING:
@@ -189,15 +190,11 @@ def _kinds(
     text: dict[str, Codes], number: dict[str, NDArray[np.int64]], peer: NDArray[np.int64], payload: NDArray[np.int64]
 ) -> tuple[list[Kind], NDArray[np.int64]]:
     """Distinct kinds of call, and the kind of each call."""
-    n = len(payload)
     names = ("strategy", "purpose", "phase", "op", "group_id", "family", "dtype", "variant")
-    table = np.stack([*(text[name][0] for name in names), number["group_size"], peer, payload], axis=1)
-    if not n:
-        return [], np.empty(0, np.int64)
-    values, which = np.unique(table, axis=0, return_inverse=True)
+    values, which = distinct_rows([*(text[name][0] for name in names), number["group_size"], peer, payload])
     kinds = []
     for row in values.tolist():
         words = [text[name][1][code] if code >= 0 else None for name, code in zip(names, row, strict=False)]
         rest = [None if v == NO_TIME else v for v in row[len(names) :]]
         kinds.append(Kind._make([*words, *rest]))
-    return kinds, which.reshape(-1).astype(np.int64)
+    return kinds, which

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from tracekit.analysis.crossrank.busy import COMPUTE
 from tracekit.analysis.crossrank.columns import plain
+from tracekit.analysis.distinct import distinct_rows
 from tracekit.analysis.expected.hiding import AVOIDABLE, STRUCTURAL, UNKNOWN, rule_of
 from tracekit.analysis.expected.rows import Key
 from tracekit.analysis.intervals import covered, union
@@ -117,10 +118,9 @@ def _weights(
     rows = np.flatnonzero((calls.which >= 0) & (calls.step != NO_TIME) & (ns > 0))
     if not len(rows):
         return out
-    table = np.stack([calls.which[rows], device[rows], calls.step[rows], classes[rows]], axis=1)
-    values, inverse = np.unique(table, axis=0, return_inverse=True)
+    values, which = distinct_rows([calls.which[rows], device[rows], calls.step[rows], classes[rows]])
     sums = np.zeros(len(values), np.int64)
-    np.add.at(sums, inverse.reshape(-1), ns[rows])
+    np.add.at(sums, which, ns[rows])
     for (kind, at, step, overlap), amount in zip(values.tolist(), sums.tolist(), strict=True):
         key = keys[kind]
         out[at, step, *key[:3]].setdefault(key, [0, 0, 0])[overlap] += amount

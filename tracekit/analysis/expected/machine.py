@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from tracekit.errors import UsageError
 from tracekit.theory import Hardware, MissingInput, NoNumber, OutsideDomain, Placement, hardware_of_device, place
-from tracekit.theory.config import hardware_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -121,6 +120,8 @@ def _hardware(
     if given and "name" not in given and found is not None:
         given["name"] = names[0]
     if given:
+        from tracekit.theory.config import hardware_of
+
         try:
             hw = hardware_of(given)
         except (OutsideDomain, NoNumber) as e:

@@ -12,9 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tracekit.errors import UsageError
-from tracekit.theory import Job, NoNumber, OutsideDomain, plan
-from tracekit.theory.catalogue import model_names
-from tracekit.theory.config import job_of, layout_of, model_of, training_of
+from tracekit.theory import NoNumber, OutsideDomain
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -50,6 +48,9 @@ def planned(sums: Mapping[Key, Sums], tables: Mapping[str, Any], layout: Row | N
     if not tables.get("model") and not tables.get("training"):
         out.missing.append(ASK)
         return out
+    from tracekit.theory import Job, plan
+    from tracekit.theory.config import model_of, training_of
+
     try:
         model = model_of(_model(tables.get("model", {})))
         spec = _layout(layout)
@@ -72,6 +73,8 @@ def planned(sums: Mapping[Key, Sums], tables: Mapping[str, Any], layout: Row | N
 
 def check_tables(tables: Mapping[str, Any]) -> None:
     """Raise UsageError for a mistake in [model], [training] or [hardware]."""
+    from tracekit.theory import job_of
+
     given = {n: tables[n] for n in ("model", "training", "hardware") if n in tables}
     if isinstance(given.get("model"), dict):
         given["model"] = _model(given["model"])
@@ -80,11 +83,15 @@ def check_tables(tables: Mapping[str, Any]) -> None:
 
 def _model(table: Mapping[str, Any]) -> dict[str, Any]:
     """[model] without a name that says nothing: one that is not in the catalogue, alone."""
+    from tracekit.theory import model_names
+
     name = str(table.get("name", "")).lower().replace("_", "-")
     return {} if set(table) == {"name"} and name not in model_names() else dict(table)
 
 
 def _layout(layout: Row | None) -> LayoutSpec:
+    from tracekit.theory.config import layout_of
+
     if layout is None or not layout["complete"]:
         raise NoNumber("layout: give --layout or [layout] in run.toml; it is not known completely")
     table = {a: n for a, n in layout["expert"].items() if a in {"ep", "etp"}} | dict(layout["degrees"])

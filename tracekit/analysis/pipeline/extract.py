@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
     from tracekit.model import Call, ChunkSpan, LabelledRank, Marker, PipelineSpans
 
+_FORWARD: Mark = ("F", None, None)
+_BACKWARD: Mark = ("B", None, None)
 INSIDE = frozenset({"tp", "sp", "cp", "ep", "etp"})
 """Strategies whose communication is part of a micro-batch's way through a stage."""
 _TOLD = re.compile(r"PP:(?P<stage>\d{1,9})(?P<op>SEND|RECV)_(?P<kind>[FB])(?P<mb>\d{1,9})")
@@ -69,13 +71,16 @@ def _between(labelled: LabelledRank, chunks: Sequence[Chunk], origin: int) -> li
     rows = np.flatnonzero((acts.kind == Kind.COMM) & apart[acts.call])
     starts, ends = union(acts.ts[rows] - origin, acts.ts[rows] + acts.dur[rows] - origin)
     out: list[tuple[int, int]] = []
-    free = None
-    for chunk in chunks:
-        if free is not None and chunk.ts > free:
-            a, b = int(np.searchsorted(ends, free, "right")), int(np.searchsorted(starts, chunk.ts, "left"))
-            spans = zip(starts[a:b].tolist(), ends[a:b].tolist(), strict=True)
-            out += [(max(s, free), min(e, chunk.ts)) for s, e in spans]
-        free = max(free or chunk.ts, chunk.ts + chunk.dur)
+    if len(chunks) < 2 or not len(starts):
+        return out
+    ts = np.array([c.ts for c in chunks], np.int64)
+    free = np.maximum.accumulate(ts + np.array([c.dur for c in chunks], np.int64))[:-1]
+    first, last = np.searchsorted(ends, free, "right"), np.searchsorted(starts, ts[1:], "left")
+    gaps = np.flatnonzero((ts[1:] > free) & (first < last))
+    columns = zip(first[gaps].tolist(), last[gaps].tolist(), free[gaps].tolist(), ts[1:][gaps].tolist(), strict=True)
+    for a, b, low, high in columns:
+        spans = zip(starts[a:b].tolist(), ends[a:b].tolist(), strict=True)
+        out += [(max(s, low), min(e, high)) for s, e in spans]
     return out
 
 
@@ -128,10 +133,9 @@ class _Work:
         self._markers = markers
         self.marker = launched_in(self.launch, markers)
 
-    def step(self, row: int) -> int | None:
-        """Step number of a row; None outside every step."""
-        at = int(self.marker[row])
-        return None if at < 0 else self._markers[at].step if self._markers else 0
+    def _step_at(self, marker: int) -> int | None:
+        """Step number at a marker; None outside every step."""
+        return None if marker < 0 else self._markers[marker].step if self._markers else 0
 
     def annotated(self, span: ChunkSpan, waits: list[int], origin: int) -> Chunk | None:
         """Work launched inside an annotation, after the last receive that was waited for in it.
@@ -144,7 +148,7 @@ class _Work:
         if last >= 0 and waits[last] > span.start:
             after = int(np.searchsorted(self.launch, waits[last], "left"))
             a = after if after < b else a
-        chunk = self._chunk(np.arange(a, b), span.actions, "annotation", origin)
+        chunk = self._chunk(a, b, span.actions, origin)
         if chunk is not None:
             return chunk
         at = int(launched_in(np.array([span.start], np.int64), self._markers)[0])
@@ -153,12 +157,14 @@ class _Work:
         ts = span.start if self.source == "operators" else int(self.end[:a].max(initial=span.start))
         return Chunk(span.actions, self._markers[at].step if self._markers else 0, ts - origin, 0, 0, "annotation")
 
-    def _chunk(self, rows: NDArray[np.intp], actions: tuple[Mark, ...], source: str, origin: int) -> Chunk | None:
+    def _chunk(self, a: int, b: int, actions: tuple[Mark, ...], origin: int) -> Chunk | None:
+        """Rows a … b as one chunk; None without compute or outside every step."""
+        rows = np.arange(a, b)
         computes = rows[self.compute[rows]] if len(rows) else rows
-        if not len(computes) or (step := self.step(int(rows[0]))) is None:
+        if not len(computes) or (step := self._step_at(int(self.marker[rows[0]]))) is None:
             return None
         ts, end = int(self.ts[rows].min()), int(self.end[rows].max())
-        return Chunk(actions, step, ts - origin, end - ts, _length(self.ts[computes], self.end[computes]), source)
+        return Chunk(actions, step, ts - origin, end - ts, _length(self.ts[computes], self.end[computes]), "annotation")
 
     def between(self, calls: list[Call], spans: PipelineSpans, on_host: bool, origin: int) -> list[Chunk]:
         """Runs of rows of one kind that no message, step or optimizer interrupts.
@@ -167,29 +173,59 @@ class _Work:
         a device between two rows that it kept apart: it may have been posted long before.
         """
         kept = np.flatnonzero(~_inside(self.launch, spans.optimizer))
+        if not len(kept):
+            return []
         backward = _inside(self.launch[kept], spans.backward)
-        cuts = [_end(c) if on_host and c.op == "recv" else c.call_ts or NO_TIME for c in calls]
-        order = np.argsort(np.array(cuts, np.int64), kind="stable")
-        at = np.searchsorted(np.array(cuts, np.int64)[order], self.launch[kept], "right")
+        cuts = np.array([_end(c) if on_host and c.op == "recv" else c.call_ts or NO_TIME for c in calls], np.int64)
+        order = np.argsort(cuts, kind="stable")
+        at = np.searchsorted(cuts[order], self.launch[kept], "right")
         waited = {} if on_host else self._waited(calls, kept)
         cut = (np.diff(at) != 0) | (np.diff(backward.astype(np.int8)) != 0) | (np.diff(self.marker[kept]) != 0)
         cut[list(waited)] = True
-        change = np.flatnonzero(cut)
+        first = np.append(0, np.flatnonzero(cut) + 1)
+        here = at[first]
+        left, right = np.append(0, here[:-1]), np.append(here[1:], len(calls))
+        order_list, sends = order.tolist(), np.array([c.op == "send" for c in calls], np.bool_)[order].tolist()
+        runs = self._runs(kept, first)
+        columns = (first, backward[first], left, here, right)
         out = []
-        edges = [0, *(change + 1).tolist(), len(kept)] if len(kept) else []
-        sends = np.array([c.op == "send" for c in calls], np.bool_)[order]
-        for a, b, left in zip(edges[:-1], edges[1:], [0, *at[change].tolist()], strict=False):
-            kind = "B" if backward[a] else "F"
-            chunk = self._chunk(kept[a:b], ((kind, None, None),), self.source, origin)
-            if chunk is None:
+        for run, (a, back, low, mid, high) in zip(runs, zip(*(c.tolist() for c in columns), strict=True), strict=True):
+            if run is None:
                 continue
-            here = int(at[a])
-            right = int(at[b]) if b < len(kept) else len(calls)
-            before, after = order[left:here], order[here:right]
-            chunk.before = (*before[~sends[left:here]].tolist(), *waited.get(a - 1, ()))
-            chunk.after = tuple(after[sends[here:right]].tolist())
+            step, ts, dur, compute = run
+            chunk = Chunk((_BACKWARD if back else _FORWARD,), step, ts - origin, dur, compute, self.source)
+            chunk.before = (*(order_list[i] for i in range(low, mid) if not sends[i]), *waited.get(a - 1, ()))
+            chunk.after = tuple(order_list[i] for i in range(mid, high) if sends[i])
             out.append(chunk)
         return out
+
+    def _runs(self, kept: NDArray[np.intp], first: NDArray[np.intp]) -> list[tuple[int, int, int, int] | None]:
+        """(step, ts, dur, ns with compute active) of each run of `kept`, from its row in `first` to the next.
+
+        None without compute or outside every step.
+        """
+        ts, end, compute = self.ts[kept], self.end[kept], self.compute[kept]
+        low, high = np.minimum.reduceat(ts, first), np.maximum.reduceat(end, first)
+        rows = np.flatnonzero(compute)
+        run = np.searchsorted(first, rows, "right") - 1
+        start, stop = ts[rows], end[rows]
+        # Work that follows one another, as it mostly does, is its own union.
+        active = np.zeros(len(first), np.int64)
+        np.add.at(active, run, stop - start)
+        mixed = np.unique(run[1:][(start[1:] < stop[:-1]) & (run[1:] == run[:-1])])
+        bounds = np.searchsorted(run, np.stack([mixed, mixed + 1]))
+        for number, a, b in zip(mixed.tolist(), *bounds.tolist(), strict=True):
+            active[number] = _length(start[a:b], stop[a:b])
+        some = np.bincount(run, minlength=len(first)) > 0
+        columns = zip(
+            some.tolist(), self.marker[kept[first]].tolist(), low.tolist(), (high - low).tolist(), active.tolist(),
+            strict=True,
+        )  # fmt: skip
+        found: list[tuple[int, int, int, int] | None] = []
+        for any_compute, marker, begin, dur, ns in columns:
+            step = self._step_at(marker)
+            found.append((step, begin, dur, ns) if any_compute and step is not None else None)
+        return found
 
     def _waited(self, calls: list[Call], kept: NDArray[np.intp]) -> dict[int, tuple[int, ...]]:
         """Position of a kept row → receives that ended after all work up to it and before the next row started."""
