@@ -7,6 +7,7 @@ and Bokeh, `markup` escapes. `render` needs the extra `plots`.
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,11 +24,13 @@ if TYPE_CHECKING:
     from tracekit.output.html.section import Section
 
 EMBEDDED = (
-    "ranks", "steps", "totals", "by_strategy", "breakdown", "exposure", "waiting", "clocks", "bubble", "what_if", "theory",
-    "findings", "health",
+    "ranks", "steps", "totals", "by_strategy", "breakdown", "exposure", "waiting", "clocks", "bubble", "critical_steps",
+    "critical_shares", "what_if", "theory", "findings", "health",
 )  # fmt: skip
 """Tables that the page holds as data, for scripts and for checking it."""
 MOST_ROWS = 20_000
+MARK = '<meta name="generator" content="tracekit'
+"""By what a page of ours is told from other files."""
 
 
 def render(
@@ -88,22 +91,36 @@ def render(
     return page.assemble(title or _title(source), sections, data(source))
 
 
-def write(html: str, path: str | Path) -> Path:
-    """Write the page beside its place and rename it. Raises UsageError where a folder is in the way."""
-    target = Path(path)
-    if target.is_dir():
-        raise UsageError(f"{path}: a folder is in the way of the page; name a file")
+def write(html: str, path: str | Path, *, overwrite: bool = False) -> Path:
+    """Write the page beside its place and rename it; see `may_write`. Raises TracekitError when writing fails."""
+    target = may_write(Path(path), overwrite=overwrite)
     staging = target.with_name(f".{target.name}.tracekit-{os.getpid()}")
     try:
         staging.write_text(html, "utf-8")
         staging.replace(target)
     except OSError as e:
         raise TracekitError(
-            f"{path}: the page cannot be written ({e.strerror or e}); check space and permissions"
+            f"{path}: the page cannot be written ({e.strerror or e}); check folder, space and permissions"
         ) from e
     finally:
-        staging.unlink(missing_ok=True)
+        with suppress(OSError):
+            staging.unlink(missing_ok=True)
     return target
+
+
+def may_write(path: Path, *, overwrite: bool = False) -> Path:
+    """The path, if a page may be written there: UsageError for a folder, or for a file that is no page of ours."""
+    if path.is_dir():
+        raise UsageError(f"{path}: is a folder; name a file, such as {path / 'report.html'}")
+    if path.exists() and not overwrite:
+        try:
+            with path.open("rb") as file:
+                ours = MARK.encode() in file.read(4096)
+        except OSError as e:
+            raise UsageError(f"{path}: is in the way of the page ({e.strerror or e}); name another file") from e
+        if not ours:
+            raise UsageError(f"{path}: tracekit did not write this file; name another, or replace it with -f")
+    return path
 
 
 def data(source: Source) -> dict[str, Any]:
@@ -124,5 +141,5 @@ def _title(source: Source) -> str:
     names = [str(r["source"]) for r in source.rows("ranks") if r["used"]]
     if not names:
         return "no recording"
-    folder = Path(os.path.commonpath(names)) if len({os.path.isabs(n) for n in names}) == 1 else Path(names[0])
+    folder = Path(os.path.commonpath(names)) if len({Path(n).is_absolute() for n in names}) == 1 else Path(names[0])
     return folder.name or str(folder)

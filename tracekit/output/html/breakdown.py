@@ -51,7 +51,8 @@ def section(ctx: Context) -> Section:
     body = m.legend((colours.CLASSES[n], NAMES[n]) for n in used)
     body += m.tabs("breakdown", (("by rank", by_rank.html() + _table(ctx, "rank", ranks)),
                                  ("by step", by_step.html() + _table(ctx, "step", steps))))  # fmt: skip
-    note = f"Every ns of {of} is in exactly one class; bars are means over {'complete steps' if not ctx.whole_recording else 'devices'}."
+    over = "devices" if ctx.whole_recording else "complete steps"
+    note = f"Every ns of {of} is in exactly one class; bars are means over {over}."
     return Section("breakdown", TITLE, f'<p class="lead">{m.esc(note)}</p>{body}', [by_rank, by_step])
 
 

@@ -14,6 +14,10 @@ from tracekit.output.html.markup import esc
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+ZOOM = (
+    ("in", "+", "zoom in"), ("out", "−", "zoom out"), ("left", "◂", "earlier"), ("right", "▸", "later"),
+    ("all", "whole", "show all"),
+)  # fmt: skip
 MISSING = "the HTML report needs HoloViews and Bokeh: pip install 'tracekit[plots]'"
 
 
@@ -42,11 +46,9 @@ class Chart:
         """The place where the browser draws it, with buttons where it can be zoomed."""
         buttons = ""
         if self.zoom:
-            signs = (("in", "+", "zoom in"), ("out", "−", "zoom out"), ("left", "◂", "earlier"), ("right", "▸", "later"),
-                     ("all", "whole", "show all"))  # fmt: skip
+            of = f'type="button" data-of="{esc(self.name)}"'
             buttons = "".join(
-                f'<button type="button" data-zoom="{verb}" data-of="{esc(self.name)}" aria-label="{label}">{sign}</button>'
-                for verb, sign, label in signs
+                f'<button {of} data-zoom="{verb}" aria-label="{label}">{sign}</button>' for verb, sign, label in ZOOM
             )
             buttons = f'<div class="zoom" role="group" aria-label="zoom">{buttons}</div>'
         return (
@@ -57,8 +59,9 @@ class Chart:
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """Boxes (columns `left, right, bottom, top, colour`), points (`x, y, colour`) or a line (`x, y`), and columns that the
-    hover text names.
+    """Boxes (columns `left, right, bottom, top, colour`), points (`x, y, colour`) or a line (`x, y`).
+
+    hover: (label, column) of the text that a pointer brings up.
     """
 
     columns: Mapping[str, Sequence[Any]]
@@ -110,7 +113,7 @@ def draw(picture: Picture) -> Chart:
 
 
 def _element(layer: Layer) -> Any:
-    """The HoloViews element of a layer. It needs some data to choose its glyph, also where the browser brings it later."""
+    """The HoloViews element of a layer; it needs data to choose its glyph, also where the browser brings it later."""
     import holoviews as hv
 
     common = {"tools": [], "default_tools": [], "toolbar": None}

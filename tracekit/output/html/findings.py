@@ -33,7 +33,8 @@ def section(ctx: Context) -> Section:
     search = '<label>find <input type="search" data-find="findings" autocomplete="off"></label>'
     cards = "".join(_card(ctx, fs) for fs in list(merged.values())[:MOST])
     more = m.reason(f"{len(merged) - MOST} more in the table `findings`.") if len(merged) > MOST else ""
-    body = f'<p class="pick" role="group" aria-label="filter findings">{boxes}{search}</p><ul class="findings">{cards}</ul>{more}'
+    body = f'<p class="pick" role="group" aria-label="filter findings">{boxes}{search}</p>'
+    body += f'<ul class="findings">{cards}</ul>{more}'
     return Section(
         "findings", TITLE, body + '<p class="reason" data-none="findings" hidden>None matches.</p>' + _what_if(ctx)
     )
@@ -58,10 +59,11 @@ def _card(ctx: Context, rows: list[Row]) -> str:
     facts += [(name, m.esc(f[name])) for name in ("where", "evidence", "advice") if f.get(name)]
     if f.get("confidence") is not None:
         facts.append((ctx.terms.link("findings", "confidence"), m.number(f["confidence"], 2)))
+    severity = m.esc(f["severity"])
     listed = "".join(f"<div><dt>{k}</dt><dd>{v}</dd></div>" for k, v in facts)
     return (
-        f'<li class="{m.esc(f["severity"])}" data-severity="{m.esc(f["severity"])}"><p><span class="badge">{m.esc(f["severity"])}'
-        f'</span> {m.esc(f["message"])}</p><dl>{listed}</dl><p class="code">{m.esc(f["code"])}</p></li>'
+        f'<li class="{severity}" data-severity="{severity}"><p><span class="badge">{severity}</span> '
+        f'{m.esc(f["message"])}</p><dl>{listed}</dl><p class="code">{m.esc(f["code"])}</p></li>'
     )
 
 
@@ -70,7 +72,8 @@ def _what_if(ctx: Context) -> str:
     rows = ctx.source.rows("what_if")
     by_what: dict[str, list[Row]] = {}
     for r in rows:
-        by_what.setdefault(r["what"], []).append(r)
+        of = f" {r['subject']}" if r["subject"] else ""
+        by_what.setdefault(f"{r['what']}{of} ({r['basis'] or 'pipeline'})", []).append(r)
     cells = []
     for what, own in by_what.items():
         known = [r for r in own if r["saved_ns"] is not None]
@@ -84,7 +87,9 @@ def _what_if(ctx: Context) -> str:
             cells.append([m.esc(f"{what}: {why}"), m.time(None), m.share(None), m.share(None)])
     if not cells:
         return ""
-    heads = [ctx.terms.link("what_if", n, t) for n, t in (
-        ("what", "changed"), ("saved_ns", "saved (ms)"), ("saved_ratio", "of the step"), ("replay_error_ratio", "error of the replay"),
-    )]  # fmt: skip
+    said = {
+        "what": "changed", "saved_ns": "saved (ms)", "saved_ratio": "of the step",
+        "replay_error_ratio": "error of the replay",
+    }  # fmt: skip
+    heads = [ctx.terms.link("what_if", n, t) for n, t in said.items()]
     return "<h3>What if</h3>" + m.table(heads, cells, caption="a step replayed with one thing changed, mean")

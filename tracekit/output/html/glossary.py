@@ -17,8 +17,8 @@ def section(ctx: Context, summary: Summary) -> Section:
     """Sets and sums first, then the columns table by table."""
     ground = "".join(f"<li>{m.esc(d)}</li>" for d in summary.definitions)
     ground += (
-        "<li>K = time with compute active on a device, C = time with communication active, C_s = of it that of strategy s; "
-        "| | = length of a union of intervals</li>"
+        "<li>K = time with compute active on a device, C = time with communication active, C_s = of it that of "
+        "strategy s; | | = length of a union of intervals</li>"
     )
     tables: dict[str, list[str]] = {}
     for table, name in sorted(ctx.terms.used):
@@ -27,7 +27,8 @@ def section(ctx: Context, summary: Summary) -> Section:
             continue
         formula = f" <code>{m.esc(column.formula)}</code>" if column.formula else ""
         unit = f" [{m.esc(column.unit)}]" if column.unit else ""
-        entry = f'<dt id="{m.anchor(table, name)}" tabindex="-1">{m.esc(name)}{unit}</dt><dd>{m.esc(column.meaning)}{formula}</dd>'
+        entry = f'<dt id="{m.anchor(table, name)}" tabindex="-1">{m.esc(name)}{unit}</dt>'
+        entry += f"<dd>{m.esc(column.meaning)}{formula}</dd>"
         tables.setdefault(table, []).append(entry)
     parts = "".join(
         f"<h3>{m.esc(t)}</h3><p>{m.esc(TABLES[t].meaning)}</p><dl>{''.join(es)}</dl>" for t, es in tables.items()

@@ -59,6 +59,12 @@ def exact(value: float) -> str:
     return str(int(value)) if value == int(value) else repr(float(value))
 
 
+def clip(text: str, most: int = 90) -> str:
+    """Text from a trace, cleaned and cut to a readable length; not yet escaped."""
+    text = clean(text)
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
 def swatch(colour: str, label: str, *, hatch: bool = False) -> str:
     """A coloured sign with its name."""
     kind = "swatch hatch" if hatch else "swatch"
@@ -85,11 +91,11 @@ def table(
     body = "".join(
         "<tr>" + "".join(f"<td{_kind(i, left)}>{c}</td>" for i, c in enumerate(row)) + "</tr>\n" for row in rows
     )
-    title = f"<caption>{esc(caption)}</caption>" if caption else ""
     name = f' id="{esc(id_)}"' if id_ else ""
+    below = f"<figcaption>{esc(caption)}</figcaption>" if caption else ""
     return (
-        f'<div class="wide" tabindex="0" role="region" aria-label="{esc(caption or "table")}"><table{name}>{title}'
-        f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
+        f'<figure><div class="wide" tabindex="0" role="region" aria-label="{esc(caption or "table")}"><table{name}>'
+        f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>{below}</figure>"
     )
 
 

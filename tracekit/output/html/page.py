@@ -54,12 +54,16 @@ def assemble(title: str, sections: Sequence[Section], data: dict[str, Any]) -> s
 <nav aria-label="parts of the report"><ul>{nav}</ul></nav>
 <main>
 {main}</main>
-<footer><p>tracekit {esc(__version__)} · times are ms, counted from the tables of the run; every underlined term leads to its
-definition. The page asks no network for anything.</p></footer>
-{"".join(f'<script type="application/json" id="{name}">{to_json(value)}</script>{chr(10)}' for name, value in blocks.items())}
+<footer><p>tracekit {esc(__version__)} · times are ms, counted from the tables of the run; every underlined term leads
+to its definition. The page asks no network for anything.</p></footer>
+{"".join(_block(name, value) for name, value in blocks.items())}
 {"".join(f"<script>{text}</script>{chr(10)}" for text in scripts)}</body>
 </html>
 """
+
+
+def _block(name: str, value: object) -> str:
+    return f'<script type="application/json" id="{name}">{to_json(value)}</script>\n'
 
 
 def to_json(value: object) -> str:

@@ -48,7 +48,8 @@ def section(ctx: Context) -> Section:
     used = [k for k in ACTIONS if any(r["op"] == k for r in actions)]
     legend = m.legend([(colours.ACTIONS[k], ACTIONS[k]) for k in used])
     legend = legend.replace("</p>", f" {m.swatch(BUBBLE, 'bubble', hatch=True)}</p>")
-    lead = f'<p class="lead">Step {m.esc(step)}: measured above, the same schedule with equal stages and no delays beneath.</p>'
+    said = f"Step {step}: measured above, the same schedule with equal stages and no delays beneath."
+    lead = f'<p class="lead">{m.esc(said)}</p>'
     body = lead + pick + legend + chart.html() + text + _table(ctx, bubbles)
     return Section("pipeline", TITLE, body, [chart], {"pipeline": views})
 
@@ -181,7 +182,7 @@ def _chart(view: Row) -> Chart:
     hover = (("", "what"), ("ms", "ms"))
     layers = [Layer(view["idle"], hover, hatch=True, name="idle"), Layer(view["work"], hover, name="work")]
     x = Axis("ms", *view["x"])
-    y = Axis("", *view["y"], ticks={k: v for k, v in view["ticks"]})
+    y = Axis("", *view["y"], ticks=dict(view["ticks"]))
     words = "Gantt picture of a pipeline step: work of each stage and bubbles, measured above, ideal beneath"
     return draw(Picture("pipeline", words, x, y, max(180, min(640, 60 + 24 * int(view["y"][1]))), layers, zoom=True))
 

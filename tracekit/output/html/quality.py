@@ -66,9 +66,9 @@ def _ranks(ctx: Context) -> str:
     ]
     cells = [
         [
-            m.esc("?" if r["rank"] is None else r["rank"]), m.esc(r["source"]), m.esc(r["identity"]), m.esc(r["host"] or "–"),
-            m.esc(r["device_name"] or "–"), m.esc(r["reason"] or ("" if r["used"] else "left out")), m.time(r["window_ns"]),
-            m.number(r["events"]),
+            m.esc("?" if r["rank"] is None else r["rank"]), m.esc(r["source"]), m.esc(r["identity"]),
+            m.esc(r["host"] or "–"), m.esc(r["device_name"] or "–"),
+            m.esc(r["reason"] or ("" if r["used"] else "left out")), m.time(r["window_ns"]), m.number(r["events"]),
         ]
         for r in rows[:MOST]
     ]  # fmt: skip

@@ -79,16 +79,14 @@ def _chart(rows: list[tuple[tuple[str, str], Row]]) -> Chart:
     layers = [Layer(hidden, hover, 0.45, name="hidden"), Layer(solid, hover, name="exposed"),
               Layer(waits, hover, hatch=True, name="waiting")]  # fmt: skip
     x = Axis("← hidden · exposed → (ms)", -least * 1.05, most * 1.05)
-    words = (
-        "exposed time of each strategy and phase to the right, hidden time to the left; the table below has the numbers"
-    )
+    words = "exposed time of each strategy and phase to the right, hidden time to the left; the table has the numbers"
     return draw(Picture("strategies", words, x, Axis("", 0, len(rows), ticks), 60 + 26 * len(rows), layers))
 
 
 _HEADS = {
-    "count": "calls", "total_ns": "total", "hidden_ns": "hidden", "attributed_ns": "exposed", "attributed_wait_ns": "waiting",
-    "attributed_transfer_ns": "transfer", "attributed_unsplit_ns": "not split", "avoidable_ns": "avoidable",
-    "structural_ns": "structural", "unknown_ns": "unknown",
+    "count": "calls", "total_ns": "total", "hidden_ns": "hidden", "attributed_ns": "exposed",
+    "attributed_wait_ns": "waiting", "attributed_transfer_ns": "transfer", "attributed_unsplit_ns": "not split",
+    "avoidable_ns": "avoidable", "structural_ns": "structural", "unknown_ns": "unknown",
 }  # fmt: skip
 
 

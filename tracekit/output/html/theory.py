@@ -26,8 +26,8 @@ def section(ctx: Context) -> Section:
         return Section.empty("theory", TITLE, "No call in a step, so nothing to hold against theory.")
     kinds = _kinds(ctx, rows)
     lead = (
-        '<p class="lead">Bus bandwidth of calls over their message size: small points, matched calls (median of those of '
-        "one size); diamonds, groups; bars, the expected band; dashed, the limit of the links.</p>"
+        '<p class="lead">Bus bandwidth of calls over their message size: small points, matched calls (median of those '
+        "of one size); diamonds, groups; bars, the expected band; dashed, the limit of the links.</p>"
     )
     missing = "".join(f"<li>{m.esc(x)}</li>" for x in ctx.source.run.theory_inputs.get("missing") or [])
     notes = m.details("what no expectation could be given for", f"<ul>{missing}</ul>" if missing else "")
@@ -73,8 +73,8 @@ def _kind(strategy: str, op: str, groups: list[Row], calls: list[tuple[int, floa
                   "what": [f"{n:,} matched calls, median" for _, _, n in calls]},
         "groups": {"x": [g["payload_bytes"] for g in groups], "y": [g["busbw_gbps"] for g in groups],
                    "colour": [colour] * len(groups), "what": [_said(g) for g in groups]},
-        "band": {"left": [b[2] / 1.25 for b in bands], "right": [b[2] * 1.25 for b in bands], "bottom": [b[0] for b in bands],
-                 "top": [b[1] for b in bands], "colour": ["#8b929c"] * len(bands),
+        "band": {"left": [b[2] / 1.25 for b in bands], "right": [b[2] * 1.25 for b in bands],
+                 "bottom": [b[0] for b in bands], "top": [b[1] for b in bands], "colour": ["#8b929c"] * len(bands),
                  "what": [f"expected {b[0]:,.1f} – {b[1]:,.1f} GB/s" for b in bands]},
         "limit": {"x": [low, high] if ceilings else [], "y": [ceilings[-1]] * 2 if ceilings else []},
     }  # fmt: skip
@@ -150,10 +150,11 @@ def _table(ctx: Context, rows: list[Row]) -> str:
             f": {r['reason']}" if r["reason"] and r["verdict"] in (None, "unknown") else ""
         )
         cells.append([
-            m.strategy(r["strategy"]), m.esc(" ".join(x for x in (r["purpose"], r["phase"]) if x) or "–"), m.esc(r["op"]),
-            m.esc(_short(r["group_id"])), m.number(r["calls_per_step"]), m.number(r["payload_bytes"]),
-            m.time(r["measured_ns"]) + star, m.time(r["expected_ns"]), m.number(r["ratio"], 2), m.number(r["busbw_gbps"]),
-            m.number(r["ceiling_gbps"] or r["limit_gbps"]), m.number(r["hide_gbps"]), m.esc(verdict),
+            m.strategy(r["strategy"]), m.esc(" ".join(x for x in (r["purpose"], r["phase"]) if x) or "–"),
+            m.esc(r["op"]), m.esc(_short(r["group_id"])), m.number(r["calls_per_step"]), m.number(r["payload_bytes"]),
+            m.time(r["measured_ns"]) + star, m.time(r["expected_ns"]), m.number(r["ratio"], 2),
+            m.number(r["busbw_gbps"]), m.number(r["ceiling_gbps"] or r["limit_gbps"]), m.number(r["hide_gbps"]),
+            m.esc(verdict),
         ])  # fmt: skip
     more = f"; {len(rows) - 60} more in the table `theory`" if len(rows) > 60 else ""
     caption = f"calls against theory, ms of a rank and step; * may contain waiting{more}"

@@ -33,7 +33,7 @@ Lane = tuple[int | None, int]
 TITLE = "Timeline of a step"
 ACTIVITY = ("rank", "device", "ts_ns", "dur_ns", "kind")
 CALL = ("rank", "device", "ts_ns", "dur_ns", "strategy", "arrival_ns")
-MOST_BLOCKS = 100_000
+MOST_BLOCKS = 400_000
 FINEST = 1500
 OTHER_KINDS = {"fused": "#7a6fc0", "copy": colours.CLASSES["exposed_copy_ns"]}
 
@@ -60,21 +60,22 @@ def section(ctx: Context) -> Section:
     names = [r["name"] for r in ranks]
     chart = draw(
         Picture(
-            "timeline", "lanes of compute and of each strategy over time for the chosen ranks; the table below has the sums",
+            "timeline", "lanes of compute and of each strategy over time for the chosen ranks; the table has the sums",
             Axis("ms", 0, length / 1e6), Axis("", 0, 1, ticks={0.5: ""}), 320, _layers(), zoom=True,
         )
     )  # fmt: skip
+    listed = m.options(enumerate(names))
     choice = (
-        f'<p class="pick"><label>rank <select data-rank="0">{m.options(enumerate(names))}</select></label> '
-        f'<label>beside it <select data-rank="1"><option value="">none</option>{m.options(enumerate(names))}</select></label></p>'
+        f'<p class="pick"><label>rank <select data-rank="0">{listed}</select></label> '
+        f'<label>beside it <select data-rank="1"><option value="">none</option>{listed}</select></label></p>'
     )
     shown = dict.fromkeys(lane["name"] for r in ranks for lane in r["lanes"] if lane["kind"] == "comm")
     signs = [("compute", colours.COMPUTE), *((s, colours.strategy(s)) for s in shown), *OTHER_KINDS.items()]
     legend = m.legend((c, n) for n, c in signs if any(lane["name"] == n for r in ranks for lane in r["lanes"]))
     aligned = "on the common clock" if all(r["aligned"] for r in ranks) else "each rank on its own clock"
     lead = (
-        f'<p class="lead">Step {m.esc(ctx.step)}, {aligned}. Exposed communication is solid, hidden pale. A block is as high '
-        "as it was busy. Drag to zoom.</p>"
+        f'<p class="lead">Step {m.esc(ctx.step)}, {aligned}. Exposed communication is solid, hidden pale. A block is '
+        "as high as it was busy. Drag to zoom.</p>"
     )
     sums = '<div data-note="timeline" aria-live="polite"></div>'
     payload = {"step": ctx.step, "length_ns": length, "ranks": packed(ranks)}

@@ -118,6 +118,6 @@ def _part(ctx: Context, key: tuple[Any, ...], part: Row) -> str:
     said = " ".join(x for x in (strategy, purpose, phase) if x)
     link = ctx.terms.link("exposure", "avoidable_ns", "avoidable at most")
     return (
-        f'<li style="--c:{colours.strategy(strategy)}"><p class="amount">{m.time(part["avoidable_ns"])} ms <span>of a step, '
-        f"{link}</span></p><p>{m.esc(said)}: could run under {m.esc(why or 'other work')}</p></li>"
+        f'<li style="--c:{colours.strategy(strategy)}"><p class="amount">{m.time(part["avoidable_ns"])} ms '
+        f"<span>of a step, {link}</span></p><p>{m.esc(said)}: could run under {m.esc(why or 'other work')}</p></li>"
     )

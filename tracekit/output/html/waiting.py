@@ -191,14 +191,16 @@ def _table(ctx: Context) -> str:
     rows = [r for r in ctx.source.rows("waiting") if r["op"] is None]
     said = {
         "strategy": "strategy", "verdict": "verdict", "calls": "calls", "matched": "matched", "dur_ns": "duration",
-        "wait_ns": "waiting", "wait_ratio": "of split", "skew_ns": "skew", "late_rank": "late rank", "late_ratio": "last in",
+        "wait_ns": "waiting", "wait_ratio": "of split", "skew_ns": "skew", "late_rank": "late rank",
+        "late_ratio": "last in",
     }  # fmt: skip
     heads = [ctx.terms.link("waiting", n, text) for n, text in said.items()]
     cells = []
     for r in rows:
         verdict = r["verdict"] + (f": {r['reason']}" if r["reason"] else "")
         cells.append([
-            m.strategy(r["strategy"]), m.esc(verdict), m.number(r["calls"]), m.number(r["matched"]), m.time(r["dur_ns"]),
-            m.time(r["wait_ns"]), m.share(r["wait_ratio"]), m.time(r["skew_ns"]), m.number(r["late_rank"]), m.share(r["late_ratio"]),
+            m.strategy(r["strategy"]), m.esc(verdict), m.number(r["calls"]), m.number(r["matched"]),
+            m.time(r["dur_ns"]), m.time(r["wait_ns"]), m.share(r["wait_ratio"]), m.time(r["skew_ns"]),
+            m.number(r["late_rank"]), m.share(r["late_ratio"]),
         ])  # fmt: skip
     return m.table(heads, cells, left=2, caption="waiting of each strategy, ms, summed over ranks and calls")
