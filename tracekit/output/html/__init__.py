@@ -73,7 +73,7 @@ def render(
     makers: list[tuple[str, Callable[[], Section]]] = [
         ("verdict", lambda: verdict.section(ctx, summary)),
         ("breakdown", lambda: breakdown.section(ctx)),
-        ("strategies", lambda: strategies.section(ctx)),
+        ("strategies", lambda: strategies.section(ctx, summary)),
         ("theory", lambda: theory.section(ctx)),
         ("pipeline", lambda: pipeline.section(ctx)),
         ("waiting", lambda: waiting.section(ctx)),

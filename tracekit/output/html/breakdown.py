@@ -8,6 +8,7 @@ from tracekit.output import colours
 from tracekit.output.html import markup as m
 from tracekit.output.html.charts import Axis, Layer, Picture, draw
 from tracekit.output.html.section import Section, mean, thinned
+from tracekit.output.text import ms
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -66,7 +67,7 @@ def _chart(name: str, what: str, bars: Bars, words: str) -> Chart:
         for part, ns in parts.items():
             if ns <= 0:
                 continue
-            cells = (i + 0.06, i + 0.94, at, at + ns / 1e6, colours.CLASSES[part], who, NAMES[part], m.ms(ns))
+            cells = (i + 0.06, i + 0.94, at, at + ns / 1e6, colours.CLASSES[part], who, NAMES[part], ms(ns))
             for key, value in zip(columns, cells, strict=True):
                 columns[key].append(value)
             at += ns / 1e6

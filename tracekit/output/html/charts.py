@@ -116,7 +116,7 @@ def _element(layer: Layer) -> Any:
     """The HoloViews element of a layer; it needs data to choose its glyph, also where the browser brings it later."""
     import holoviews as hv
 
-    common = {"tools": [], "default_tools": [], "toolbar": None}
+    common: dict[str, Any] = {"tools": [], "default_tools": [], "toolbar": None}
     if layer.kind == "boxes":
         sides = ["left", "bottom", "right", "top"]
         data = {**{k: _floats(layer.columns[k]) for k in sides}, "colour": list(layer.columns["colour"]) or ["#000000"]}
@@ -169,8 +169,8 @@ def finish(figure: Any, picture: Picture) -> Chart:
     from bokeh.embed import json_item
     from bokeh.models import BoxZoomTool, FixedTicker, HoverTool, Range1d
 
-    figure.x_range = Range1d(picture.x.start, picture.x.end, name=f"{picture.name}:x")
-    figure.y_range = Range1d(picture.y.start, picture.y.end, name=f"{picture.name}:y")
+    figure.x_range = Range1d(start=picture.x.start, end=picture.x.end, name=f"{picture.name}:x")
+    figure.y_range = Range1d(start=picture.y.start, end=picture.y.end, name=f"{picture.name}:y")
     figure.output_backend, figure.toolbar_location = "canvas", None
     figure.min_border_top = figure.min_border_right = 6
     figure.min_border_left = figure.min_border_bottom = 4
@@ -189,6 +189,6 @@ def finish(figure: Any, picture: Picture) -> Chart:
         tools.append(BoxZoomTool(dimensions="width"))
         figure.x_range.bounds = (picture.x.start, picture.x.end)
     figure.tools = tools
-    item = json_item(figure)
+    item: Any = json_item(figure)
     item["doc"]["defs"] = []  # models of other packages in the process, none of them used here
     return Chart(picture.name, item, picture.height, picture.words, picture.zoom)

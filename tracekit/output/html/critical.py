@@ -8,6 +8,7 @@ from tracekit.output import colours
 from tracekit.output.html import markup as m
 from tracekit.output.html.charts import Axis, Layer, Picture, draw
 from tracekit.output.html.section import Section, thinned
+from tracekit.output.text import ms
 
 if TYPE_CHECKING:
     from tracekit.output.html.charts import Chart
@@ -88,7 +89,7 @@ def _chart(about: Row, segments: list[Row]) -> Chart:
             _colour(s),
             what,
             m.clip(s["name"] or "–"),
-            m.ms(s["dur_ns"]),
+            ms(s["dur_ns"]),
         )
         for key, value in zip(columns, cells, strict=True):
             columns[key].append(value)

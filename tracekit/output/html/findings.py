@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tracekit.output.html import markup as m
-from tracekit.output.html.section import Section, total
+from tracekit.output.html.section import Section, mean
 
 if TYPE_CHECKING:
     from tracekit.output.html.section import Context
@@ -67,29 +67,39 @@ def _card(ctx: Context, rows: list[Row]) -> str:
     )
 
 
-def _what_if(ctx: Context) -> str:
-    """What a step would take with one thing changed: mean over pipelines and steps."""
-    rows = ctx.source.rows("what_if")
-    by_what: dict[str, list[Row]] = {}
-    for r in rows:
-        of = f" {r['subject']}" if r["subject"] else ""
-        by_what.setdefault(f"{r['what']}{of} ({r['basis'] or 'pipeline'})", []).append(r)
-    cells = []
-    for what, own in by_what.items():
+def what_ifs(ctx: Context) -> list[Row]:
+    """Each change with what it saves: mean over pipelines and steps, largest first; `reason` where nothing is known."""
+    groups: dict[tuple[str, ...], list[Row]] = {}
+    for r in ctx.source.rows("what_if"):
+        groups.setdefault((r["basis"] or "pipeline", r["what"], r["subject"] or ""), []).append(r)
+    out = []
+    for (basis, what, subject), own in groups.items():
         known = [r for r in own if r["saved_ns"] is not None]
-        if known:
-            saved = (total(r["saved_ns"] for r in known) or 0) / len(known)
-            window = (total(r["replayed_ns"] for r in known) or 0) / len(known)
-            error = max(r["replay_error_ratio"] or 0 for r in known)
-            cells.append([m.esc(what), m.time(saved), m.share(saved / window if window else None), m.share(error)])
-        else:
-            why = next((r["reason"] for r in own if r["reason"]), None) or "–"
-            cells.append([m.esc(f"{what}: {why}"), m.time(None), m.share(None), m.share(None)])
-    if not cells:
+        saved, window = mean(r["saved_ns"] for r in known), mean(r["replayed_ns"] for r in known)
+        out.append({
+            "basis": basis, "what": what, "subject": subject, "saved_ns": saved,
+            "saved_ratio": saved / window if saved is not None and window else None,
+            "error": max((r["replay_error_ratio"] or 0.0 for r in known), default=None),
+            "reason": next((r["reason"] for r in own if r["reason"]), None),
+        })  # fmt: skip
+    return sorted(out, key=lambda w: -(w["saved_ns"] or 0))
+
+
+def _what_if(ctx: Context) -> str:
+    found = what_ifs(ctx)
+    cells = [
+        [m.esc(f"{w['what']} {w['subject']}".strip()), m.esc(w["basis"]), m.time(w["saved_ns"]),
+         m.share(w["saved_ratio"]), m.share(w["error"])]
+        for w in found if w["saved_ns"] is not None
+    ]  # fmt: skip
+    untold = [f"{w['what']} {w['subject']} ({w['reason'] or 'no reason'})" for w in found if w["saved_ns"] is None]
+    note = f'<p class="note">{m.esc("not told: " + "; ".join(untold))}</p>' if untold else ""
+    if not found:
         return ""
     said = {
-        "what": "changed", "saved_ns": "saved (ms)", "saved_ratio": "of the step",
+        "what": "changed", "basis": "replay of", "saved_ns": "saved (ms)", "saved_ratio": "of the step",
         "replay_error_ratio": "error of the replay",
     }  # fmt: skip
     heads = [ctx.terms.link("what_if", n, t) for n, t in said.items()]
-    return "<h3>What if</h3>" + m.table(heads, cells, caption="a step replayed with one thing changed, mean")
+    caption = "a step replayed with one thing changed, mean over steps; savings do not add up"
+    return "<h3>What if</h3>" + m.table(heads, cells, left=2, caption=caption) + note

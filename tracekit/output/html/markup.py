@@ -12,6 +12,8 @@ from tracekit.output.text import clean, ms
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from tracekit.output.text import Grid
+
 
 def esc(text: object) -> str:
     """Any text as HTML: control and direction characters replaced, markup and quotes escaped."""
@@ -101,6 +103,16 @@ def table(
 
 def _kind(column: int, left: int) -> str:
     return "" if column < left else ' class="n"'
+
+
+def grid(found: Grid) -> str:
+    """A table of the other reports; its cells are text."""
+    left = next(
+        (i for i, c in enumerate(zip(*found.rows, strict=True)) if any(x[:1].isdigit() for x in c)), len(found.columns)
+    )
+    rows = [[esc(clip(c)) for c in row] for row in found.rows]
+    notes = "".join(f'<p class="note">{esc(n)}</p>' for n in found.notes)
+    return table([esc(c) for c in found.columns], rows, left=max(1, left), caption=found.title) + notes
 
 
 def details(summary: str, inside: str) -> str:

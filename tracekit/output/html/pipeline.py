@@ -8,6 +8,7 @@ from tracekit.output import colours
 from tracekit.output.html import markup as m
 from tracekit.output.html.charts import Axis, Layer, Picture, draw
 from tracekit.output.html.section import Section, mean
+from tracekit.output.text import ms
 
 if TYPE_CHECKING:
     from tracekit.output.html.charts import Chart
@@ -35,7 +36,7 @@ def section(ctx: Context) -> Section:
     if not bubbles:
         return Section.empty("pipeline", TITLE, "No pipeline parallelism was found.")
     steps = sorted({b["step"] for b in bubbles})
-    step = ctx.step if ctx.step in steps else steps[len(steps) // 2]
+    step: int = ctx.step if ctx.step is not None and ctx.step in steps else steps[len(steps) // 2]
     views = _views(actions, bubbles, step)
     if not views:
         reasons = sorted({str(b["reason"]) for b in bubbles if b["reason"]})
@@ -55,7 +56,8 @@ def section(ctx: Context) -> Section:
 
 
 def _start(r: Row) -> int | None:
-    return r["ts_ns"] if r["aligned_ns"] is None else r["aligned_ns"]
+    at: int | None = r["ts_ns"] if r["aligned_ns"] is None else r["aligned_ns"]
+    return at
 
 
 def _views(actions: list[Row], bubbles: list[Row], step: int) -> list[Row]:
@@ -112,7 +114,7 @@ def _add(into: Boxes, ts: int, dur: int, begin: int, low: float, op: str, what: 
     bottom, top = low + 0.12, low + 0.88
     if paired:  # a forward and a backward that ran as one share the height
         bottom, top = (low + 0.5, top) if op == "F" else (bottom, low + 0.5)
-    cells = (left, left + dur / 1e6, bottom, top, colours.ACTIONS.get(op, BUBBLE), what, m.ms(dur))
+    cells = (left, left + dur / 1e6, bottom, top, colours.ACTIONS.get(op, BUBBLE), what, ms(dur))
     for key, value in zip(KEYS, cells, strict=True):
         into[key].append(value)
 
@@ -182,7 +184,7 @@ def _chart(view: Row) -> Chart:
     hover = (("", "what"), ("ms", "ms"))
     layers = [Layer(view["idle"], hover, hatch=True, name="idle"), Layer(view["work"], hover, name="work")]
     x = Axis("ms", *view["x"])
-    y = Axis("", *view["y"], ticks=dict(view["ticks"]))
+    y = Axis("", 0, view["y"][1], dict(view["ticks"]))
     words = "Gantt picture of a pipeline step: work of each stage and bubbles, measured above, ideal beneath"
     return draw(Picture("pipeline", words, x, y, max(180, min(640, 60 + 24 * int(view["y"][1]))), layers, zoom=True))
 

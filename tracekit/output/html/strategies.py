@@ -8,10 +8,12 @@ from tracekit.output import colours
 from tracekit.output.html import markup as m
 from tracekit.output.html.charts import Axis, Layer, Picture, draw
 from tracekit.output.html.section import Section
+from tracekit.output.text import ms
 
 if TYPE_CHECKING:
     from tracekit.output.html.charts import Chart
     from tracekit.output.html.section import Context
+    from tracekit.output.summary import Summary
 
 Row = dict[str, Any]
 TITLE = "Exposed time by strategy and phase"
@@ -36,7 +38,7 @@ def by_phase(ctx: Context) -> list[tuple[tuple[str, str], Row]]:
     return sorted(means.items(), key=lambda kv: (-(kv[1]["attributed_ns"] or 0), -(kv[1]["total_ns"] or 0), kv[0]))
 
 
-def section(ctx: Context) -> Section:
+def section(ctx: Context, summary: Summary) -> Section:
     """A picture with hidden time to the left and exposed time to the right, and the numbers."""
     found = by_phase(ctx)
     timed = [(k, r) for k, r in found if r["attributed_ns"] is not None]
@@ -52,12 +54,18 @@ def section(ctx: Context) -> Section:
     )
     names = list(dict.fromkeys(s for (s, _), _ in timed))
     legend = m.legend((colours.strategy(n), n) for n in names)
-    return Section("strategies", TITLE, lead + legend + chart.html() + _table(ctx, found), [chart])
+    body = lead + legend + chart.html() + _table(ctx, found)
+    body += "".join(
+        m.details(g.title, m.grid(g)) for g in summary.grids if g.title.startswith("call sites with most exposed")
+    )
+    return Section("strategies", TITLE, body, [chart])
 
 
 def _chart(rows: list[tuple[tuple[str, str], Row]]) -> Chart:
     keys = ("left", "right", "bottom", "top", "colour", "who", "part", "ms")
-    solid, waits, hidden = ({k: [] for k in keys} for _ in range(3))
+    solid: dict[str, list[Any]] = {k: [] for k in keys}
+    waits: dict[str, list[Any]] = {k: [] for k in keys}
+    hidden: dict[str, list[Any]] = {k: [] for k in keys}
     for i, ((strategy, phase), r) in enumerate(rows):
         low, colour, who = len(rows) - 1 - i, colours.strategy(strategy), f"{strategy} {phase}"
         wait = (r["attributed_wait_ns"] or 0) / 1e6
@@ -69,7 +77,7 @@ def _chart(rows: list[tuple[tuple[str, str], Row]]) -> Chart:
         )
         for into, left, right, part in spans:
             if right > left:
-                cells = (left, right, low + 0.14, low + 0.86, colour, who, part, m.ms((right - left) * 1e6))
+                cells = (left, right, low + 0.14, low + 0.86, colour, who, part, ms((right - left) * 1e6))
                 for key, value in zip(keys, cells, strict=True):
                     into[key].append(value)
     most = max([r["attributed_ns"] / 1e6 for _, r in rows] + [0.001])

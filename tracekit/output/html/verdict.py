@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from tracekit.output import colours, expected
 from tracekit.output.html import markup as m
+from tracekit.output.html.findings import what_ifs
 from tracekit.output.html.section import Section, mean
+from tracekit.output.text import ms
 
 if TYPE_CHECKING:
     from tracekit.output.html.section import Context
@@ -15,6 +17,8 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 COSTS = 3
+WORTH = 0.002
+"""Share of a step below which a replay's saving is not worth a card."""
 
 
 def section(ctx: Context, summary: Summary) -> Section:
@@ -38,7 +42,7 @@ def _times(ctx: Context) -> list[str]:
     if not window:
         return []
     what = "recording" if ctx.whole_recording else "step"
-    spread = f"{m.esc(m.ms(min(b['window_ns'] for b in rows)))} – {m.esc(m.ms(max(b['window_ns'] for b in rows)))} ms"
+    spread = f"{m.esc(ms(min(b['window_ns'] for b in rows)))} – {m.esc(ms(max(b['window_ns'] for b in rows)))} ms"
     out = [_tile(ctx.terms.link("breakdown", "window_ns", what), f"{m.time(window)} ms", spread)]
     if any(t["comm_ns"] for t in ctx.source.rows("totals")) and exposed is not None:
         link = ctx.terms.link("breakdown", "exposed_comm_ns", "exposed communication")
@@ -81,16 +85,46 @@ def _late(ctx: Context) -> str:
 
 
 def _costs(ctx: Context) -> str:
-    """Findings that could save something, and below them what of the exposed time theory calls avoidable."""
-    cards = [_finding(f) for f in _saving(ctx)[:COSTS]]
-    if not cards:
-        parts = [(k, p) for k, p in expected.parts(ctx.source.run) if p["avoidable_ns"]]
-        cards = [_part(ctx, k, p) for k, p in sorted(parts, key=lambda kp: -kp[1]["avoidable_ns"])[:COSTS]]
-    if not cards:
-        return m.reason(
-            "No exposed time that the compute of a step could hide was found; see findings and missing inputs below."
+    """The largest of: what findings could save, and what replays without stragglers or with balanced stages save.
+
+    Without any of them, what of the exposed time theory calls avoidable.
+    """
+    found = [(f["avoidable_ns"], _finding(f)) for f in _saving(ctx)] + _replays(ctx)
+    if not found:
+        parts = [(p["avoidable_ns"], _part(ctx, k, p)) for k, p in expected.parts(ctx.source.run) if p["avoidable_ns"]]
+        found = [*parts]
+    if not found:
+        why = "No exposed time that the compute of a step could hide was found; see findings and missing inputs below."
+        return m.reason(why)
+    found.sort(key=lambda pair: -pair[0])
+    return f'<ol class="costs">{"".join(card for _, card in found[:COSTS])}</ol>'
+
+
+_REPLAYS = {
+    "no-stragglers": "every rank as fast as is typical of its place",
+    "balanced-stages": "pipeline stages of equal length",
+}
+
+
+def _replays(ctx: Context) -> list[tuple[float, str]]:
+    """Cards of changes whose saving a replay measured: of the whole step, else of the pipeline's window."""
+    out: list[tuple[float, str]] = []
+    for what, said in _REPLAYS.items():
+        known = [w for w in what_ifs(ctx) if w["what"] == what and not w["subject"] and w["saved_ns"] is not None]
+        if not known:
+            continue
+        w = min(known, key=lambda w: w["basis"] != "critical-path")
+        if (w["saved_ratio"] or 0) < WORTH:
+            continue
+        link = ctx.terms.link("what_if", "saved_ns", "saved in a replay")
+        card = (
+            f'<li style="--c:{colours.WAITING}"><p class="amount">{m.time(w["saved_ns"])} ms '
+            f"<span>of a step, {link}</span></p>"
+            f"<p>{m.esc(what)}: {m.esc(said)} ({100 * w['saved_ratio']:.1f} %, replay of the {m.esc(w['basis'])}, "
+            f"error {100 * (w['error'] or 0):.1f} %)</p></li>"
         )
-    return f'<ol class="costs">{"".join(cards)}</ol>'
+        out.append((w["saved_ns"], card))
+    return out
 
 
 def _saving(ctx: Context) -> list[Row]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from tracekit.output.html import markup as m
 from tracekit.output.html.charts import Axis, Layer, Picture, draw
 from tracekit.output.html.section import Section, thinned, total
+from tracekit.output.text import ms
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -104,16 +105,16 @@ def _cells(
     low = 0.0 if low < high / 2 else low
     drawn = [c for c in cells if c[4] is not None]
     gap = 0.03 if len(cells) < 4000 else 0.0
-    columns = {
+    columns: dict[str, list[Any]] = {
         "left": [x + gap for x, *_ in drawn], "right": [x + 1 - gap for x, *_ in drawn],
         "bottom": [c[1] + gap for c in drawn], "top": [c[1] + 1 - gap for c in drawn],
         "colour": [_ramp(c[4], low, high) for c in drawn], "a": [c[2] for c in drawn], "b": [c[3] for c in drawn],
-        "ms": [m.ms(c[4]) for c in drawn],
+        "ms": [ms(c[4]) for c in drawn],
     }  # fmt: skip
     picture = Picture(name, words, *axes, height, [Layer(columns, (("", "a"), ("", "b"), ("ms", "ms")), name="cells")])
     scale = (
-        f'<p class="scale"><span>{m.ms(low)} ms</span><span class="ramp" style="--ramp:{",".join(RAMP)}"></span>'
-        f"<span>{m.ms(high)} ms</span></p>"
+        f'<p class="scale"><span>{ms(low)} ms</span><span class="ramp" style="--ramp:{",".join(RAMP)}"></span>'
+        f"<span>{ms(high)} ms</span></p>"
     )
     return draw(picture), scale
 
