@@ -11,6 +11,7 @@ from tracekit.label.apply import Labeller, described
 from tracekit.label.chunks import find_chunks
 from tracekit.label.collectives import Attached, attach, describe_activities
 from tracekit.label.engine import explain
+from tracekit.label.fold import fold_calls
 from tracekit.label.frameworks import detect
 from tracekit.label.groups import Groups
 from tracekit.label.host import (
@@ -83,7 +84,7 @@ def describe_rank(trace: RankTrace, rules: Rules) -> LabelledRank:
     else:
         activities = _device_activities(trace, links, kinds, found)
     _scopes(trace, links, host, found, rules)
-    calls = _in_order(found.calls, activities)
+    calls = fold_calls(_in_order(found.calls, activities), trace.meta.rank, activities)
     for call, place in zip(calls, places(calls, trace, steps), strict=True):
         call.place = place
     descriptions = described(calls, trace.meta)

@@ -23,7 +23,7 @@ TABLES: tuple[Table, ...] = (
             column("scope", "dict", "", "nearest enclosing scope on the lowest rank", null=True),
             column("ranks_present", "int32", "ranks", "ranks whose files show the call"),
             column("ranks_expected", "int32", "ranks", "ranks that took part", null=True),
-            column("how", "dict", "", "comms-id | seq | order | order-in-step | assumed-group"),
+            column("how", "dict", "", "comms-id | seq | order | order-in-step | order-with-gaps | assumed-group"),
             column("confidence", "float64", "ratio", "0–1, by the way it was matched"),
             column("ts_ns", I64, "ns", "first arrival on the common clock", null=True),
             column("first_rank", "int32", "", "first to arrive; null without a common clock", null=True),

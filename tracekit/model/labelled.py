@@ -92,7 +92,11 @@ class Call:
     Times are int ns on the file's clock. `members`: global ranks of the group where known.
     `coalesced_into`: position of the call that owns the shared kernel of a coalesced group.
     `via`: the operators that belong to the call itself (functional, c10d or engine operator), outermost first.
-    `witness`: source and way ("flight-recorder:seq") by which another account of the call was tied to it.
+    `witness`: sources and ways ("flight-recorder:seq") by which other accounts of the call were tied to it, joined by
+    blanks.
+    `algorithm`, `protocol`, `channels`: as NCCL chose them; `exec_ns`, `exec_busbw_gbps`: time on the device and bus
+    bandwidth that another account measured; `frame`: innermost Python frame outside torch. `sources`: (field, source)
+    for what did not come from the trace itself; fields are group, seq, size, algorithm, duration, frame.
     `frames`: enclosing Python frames that some rule asks for, outermost first. `place`: where in its step the call
     stands (see `tracekit.label.place`).
     """
@@ -132,6 +136,13 @@ class Call:
     out_splits: str | None = None
     dims: list[Any] | None = None
     witness: str | None = None
+    algorithm: str | None = None
+    protocol: str | None = None
+    channels: int | None = None
+    exec_ns: int | None = None
+    exec_busbw_gbps: float | None = None
+    frame: str | None = None
+    sources: tuple[tuple[str, str], ...] = ()
     label: Label = Label()
 
 
@@ -192,7 +203,8 @@ class LabelledRank:
     """Everything the analysis needs of one rank; `rank` is None while identity is unknown.
 
     frameworks: id → what told it; step_names: text of a step marker → phase it tells. pipeline: None without
-    point-to-point calls. host: None where the source has no runtime calls.
+    point-to-point calls. host: None where the source has no runtime calls. joined: (path, part) of other accounts that
+    were tied to its calls.
     """
 
     meta: TraceMeta
@@ -207,3 +219,4 @@ class LabelledRank:
     step_names: dict[str, str | None] = field(default_factory=dict)
     pipeline: PipelineSpans | None = None
     host: HostTimes | None = None
+    joined: tuple[tuple[str, int], ...] = ()

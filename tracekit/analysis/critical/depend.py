@@ -85,7 +85,7 @@ def depend(items: Items, calls: list[Call], host: HostTimes | None) -> Dependenc
 
 def _main_lane(items: Items) -> int:
     work = np.where(items.comm, 0, items.advance).astype(np.float64)
-    return int(np.bincount(items.lane, weights=work).argmax())
+    return int(np.bincount(items.lane, weights=work, minlength=1).argmax())
 
 
 def _ready(items: Items) -> Ints:
