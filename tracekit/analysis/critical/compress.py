@@ -28,7 +28,7 @@ HOST_GAP_NS = 50_000
 def rank_graph(labelled: LabelledRank, steps: Sequence[Row], origin: int) -> RankGraph | None:
     """The compressed graph of one rank; None where its files show no work. steps: its rows of the table `steps`."""
     items = items_of(labelled)
-    if items is None:
+    if items is None or not len(items.ts):
         return None
     links = depend(items, labelled.calls, labelled.host)
     edges = _edge_items(items, steps, origin)
