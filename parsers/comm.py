@@ -71,7 +71,9 @@ class CommReader:
         values: tuple[Any, ...] = (
             *before, _int(a.seq), None if comms_id is None else comms_id % _U64, *after, *lists,
         )  # fmt: skip
-        return CommArgs(*values, rf_id=_rf_id(a))
+        found = CommArgs(*values)
+        found.rf_id = _rf_id(a)
+        return found
 
     def _list(self, value: msgspec.Raw) -> list[Any] | None:
         if value is _NO_LIST:
