@@ -6,6 +6,7 @@
  *
  * Reads stay inside [data, data + size]; data[size] must be NUL, which stops every loop over single bytes.
  */
+#include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,11 +17,14 @@ typedef const unsigned char *text;
 #define MAX_TOKEN 160            /* bytes of a pid, tid, phase or category that is numbered */
 #define MAX_PROBES 64            /* against names made to collide */
 #define MAX_DIGITS 18            /* such an integer fits int64 */
+#define MAX_KEY 32
+#define MAX_KEYS 40
 #define EXACT_BELOW_US (1LL << 43)
 #define MAX_US (1LL << 53)
 
 enum kind { COUNT, REST, INSTANT, FRAME, HOST, RUNTIME, DEVICE, COPY, NOTE };
-enum { TS, DUR, EXT, CORR, STREAM, NBYTES, WIDE };
+enum { TS, DUR, EXT, CORR, STREAM, NBYTES, SEQ, COMMS, WIDE };
+#define NONE INT64_MIN /* of the last two */
 
 /* ---------------------------------------------------------------- numbering of texts */
 
@@ -73,7 +77,7 @@ static int32_t number_of(interner *t, text s, size_t size) {
         t->entries = entries;
         t->cap = cap;
     }
-    if (t->room - t->used < size) {
+    if (!t->bytes || t->room - t->used < size) {
         size_t room = 2 * t->room + size + 4096;
         char *bytes = realloc(t->bytes, room);
         if (!bytes) return -1;
@@ -89,7 +93,7 @@ static int32_t number_of(interner *t, text s, size_t size) {
 
 /* ---------------------------------------------------------------- columns */
 
-typedef struct { int64_t *wide[WIDE]; int32_t *name, *where; int8_t *code; size_t n, cap; } table;
+typedef struct { int64_t *wide[WIDE]; int32_t *name, *where, *record; int8_t *code; size_t n, cap; } table;
 typedef struct { int64_t *span; int32_t *name; size_t n, cap; } ranges; /* span: start, stop, start, stop ... */
 
 #define RESIZE(p, n) do { void *new_ = realloc((p), (n) * sizeof *(p)); if (!new_) return -1; (p) = new_; } while (0)
@@ -100,6 +104,7 @@ static int table_room(table *t) {
     for (int i = 0; i < WIDE; i++) RESIZE(t->wide[i], cap);
     RESIZE(t->name, cap);
     RESIZE(t->where, cap);
+    RESIZE(t->record, cap);
     RESIZE(t->code, cap);
     t->cap = cap;
     return 0;
@@ -119,7 +124,7 @@ static int add_range(ranges *r, int64_t start, int64_t stop, int32_t name) {
 }
 
 enum { HOSTS, DEVICES, NOTES, TABLES };
-enum { NAMES, TRACKS, PLACES, FRAMES, CLASSES, INTERNERS };
+enum { NAMES, TRACKS, PLACES, FRAMES, CLASSES, RECORDS, INTERNERS };
 
 typedef struct {
     interner texts[INTERNERS];
@@ -131,6 +136,10 @@ typedef struct {
     size_t n_classes;
     char prefixes[16][4];
     int n_prefixes;
+    struct { unsigned char size; char spelled[MAX_KEY]; } keys[MAX_KEYS]; /* arguments of a communication record */
+    unsigned char first_key[MAX_KEY + 2];                                  /* by size: where those of a size start */
+    unsigned char *scratch;
+    size_t room;
     int64_t longest; /* ns: rows that last longer are left to the decoder */
 } scanner;
 
@@ -222,7 +231,7 @@ static inline number read_number(cursor *c) {
         while (*p >= '0' && *p <= '9') p++;
         if (p == exponent) c->failed = 1;
     }
-    if (digits > MAX_DIGITS) c->odd = 1;
+    if (digits > 20) c->odd = 1;
     out.whole = minus ? -whole : whole;
     if (minus && out.decimals) out.good = 0;
     c->p = p;
@@ -309,6 +318,8 @@ typedef struct {
     piece ph, cat, name, pid, tid, device; /* those of numbers and threads with their quotes */
     int64_t wide[WIDE], thread; /* thread: the tid as a number */
     unsigned seen, args, bad;   /* args, bad: bits by column: given, given as something else than a small integer */
+    piece records[MAX_KEYS];    /* members of a communication record, as written */
+    int n_records;
 } event;
 
 static inline void once(cursor *c, event *e, unsigned bit) {
@@ -391,7 +402,30 @@ static inline void integer_arg(cursor *c, event *e, int column, int64_t *out) {
     *out = n.whole;
 }
 
-static void arg(cursor *c, event *e, piece k) {
+/* An unsigned id of 64 bits, kept as such bits. */
+static void id_arg(cursor *c, event *e, int column) {
+    uint64_t value = 0;
+    text p = c->p;
+    integer_arg(c, e, column, &e->wide[column]); /* checks its form; an id may have more digits than that takes */
+    int good = *p >= '0' && *p <= '9';
+    for (; *p >= '0' && *p <= '9'; p++) {
+        unsigned digit = (unsigned)(*p - '0');
+        if (value > (UINT64_MAX - digit) / 10) good = 0;
+        else value = 10 * value + digit;
+    }
+    e->wide[column] = (int64_t)value;
+    e->bad &= ~(1u << column);
+    if (!good || p != c->p || e->wide[column] == NONE) e->bad |= 1u << column;
+}
+
+static int is_record_key(const scanner *s, piece k) {
+    if (k.size > MAX_KEY) return 0;
+    for (int i = s->first_key[k.size]; i < s->first_key[k.size + 1]; i++)
+        if (!memcmp(s->keys[i].spelled, k.at, k.size)) return 1;
+    return 0;
+}
+
+static void arg(const scanner *s, cursor *c, event *e, piece k) {
 #define X(column, spelled) if (IS(k, spelled)) { integer_arg(c, e, column, &e->wide[column]); return; }
     switch (k.size) { case 5: case 6: case 11: EACH_ARG(X) }
 #undef X
@@ -401,12 +435,24 @@ static void arg(cursor *c, event *e, piece k) {
     }
     if (IS(k, "name") && !scalar(c)) c->odd = 1;
     if (IS(k, "external id")) c->odd = 1; /* the spelling of old writers */
+    if (IS(k, "Seq")) {
+        integer_arg(c, e, SEQ, &e->wide[SEQ]);
+        return;
+    }
     if (IS(k, "Collective name")) e->seen |= RECORD;
+    if (IS(k, "Comms Id")) {
+        id_arg(c, e, COMMS);
+        return;
+    }
     if (IS(k, "fromDevice") || IS(k, "toDevice")) e->seen |= PEERS;
     skip_value(c, 3);
+    if (is_record_key(s, k)) {
+        if (e->n_records == MAX_KEYS) c->odd = 1;
+        else e->records[e->n_records++] = (piece){k.at - 1, (size_t)(c->p - k.at) + 1};
+    }
 }
 
-static void arguments(cursor *c, event *e) {
+static void arguments(const scanner *s, cursor *c, event *e) {
     once(c, e, ARGS);
     if (*c->p != '{') {
         c->odd = 1;
@@ -422,11 +468,11 @@ static void arguments(cursor *c, event *e) {
     do {
         piece k = key(c);
         if (c->failed) return;
-        arg(c, e, k);
+        arg(s, c, e, k);
     } while (!c->failed && more(c, '}'));
 }
 
-static void member(cursor *c, event *e, piece k) {
+static void member(const scanner *s, cursor *c, event *e, piece k) {
     switch (k.size) {
     case 2:
         if (IS(k, "ph")) { text_member(c, e, &e->ph, PH); return; }
@@ -440,7 +486,7 @@ static void member(cursor *c, event *e, piece k) {
         break;
     case 4:
         if (IS(k, "name")) { text_member(c, e, &e->name, NAME); return; }
-        if (IS(k, "args")) { arguments(c, e); return; }
+        if (IS(k, "args")) { arguments(s, c, e); return; }
         break;
     }
     skip_value(c, 2);
@@ -487,6 +533,24 @@ static int full_name(const scanner *s, piece name) {
     return 0;
 }
 
+/* The arguments of a communication record but for its sequence number and id, members as written and joined. */
+static int32_t record_of(scanner *s, const event *e) {
+    size_t size = 0;
+    if (e->bad & (1u << SEQ | 1u << COMMS)) return -2;
+    for (int i = 0; i < e->n_records; i++) size += e->records[i].size + 1;
+    if (size > s->room) {
+        RESIZE(s->scratch, 2 * size);
+        s->room = 2 * size;
+    }
+    size = 0;
+    for (int i = 0; i < e->n_records; i++) {
+        memcpy(s->scratch + size, e->records[i].at, e->records[i].size);
+        size += e->records[i].size;
+        s->scratch[size++] = ',';
+    }
+    return number_of(&s->texts[RECORDS], s->scratch ? s->scratch : (text) "", size ? size - 1 : 0);
+}
+
 /* A row into its table: 0 done, -1 no memory, -2 for the general decoder. */
 static int add_row(scanner *s, event *e, int kind, int8_t value) {
     static const piece none = {(text) "null", 4};
@@ -494,7 +558,8 @@ static int add_row(scanner *s, event *e, int kind, int8_t value) {
     if ((e->seen & needed) != needed || e->seen & (BAD_TIME | BAD_NAME | BAD_TRACK)) return -2;
     if (e->wide[DUR] > s->longest || e->bad & 1u << EXT) return -2;
     int host = kind == HOST || kind == RUNTIME;
-    if (host ? kind == HOST && full_name(s, e->name) : e->seen & (RECORD | BAD_DEV)) return -2;
+    int recorded = host ? kind == HOST && full_name(s, e->name) : kind != NOTE && e->seen & RECORD;
+    if (!host && e->seen & BAD_DEV) return -2;
     if (!host && (e->args & 1u << STREAM ? e->bad & 1u << STREAM : e->seen & NO_NUMBER)) return -2;
     if (!(e->args & 1u << STREAM)) e->wide[STREAM] = e->thread;
     if ((kind == RUNTIME || kind == DEVICE || kind == COPY) && e->bad & 1u << CORR) return -2;
@@ -507,16 +572,23 @@ static int add_row(scanner *s, event *e, int kind, int8_t value) {
     int32_t where = host ? pair_of(&s->texts[TRACKS], e->pid, e->tid)
                          : pair_of(&s->texts[PLACES], e->seen & DEV ? e->device : none, e->pid);
     if (where < 0) return where;
+    int32_t record = recorded ? record_of(s, e) : -1;
+    if (recorded && record < 0) return record;
     for (int i = 0; i < WIDE; i++) t->wide[i][t->n] = e->wide[i];
     t->name[t->n] = name;
     t->where[t->n] = where;
+    t->record[t->n] = record;
     t->code[t->n++] = value;
     return 0;
 }
 
 /* One event whose brace is next: 0 taken, -1 no memory, -2 for the general decoder. */
 static int take(scanner *s, cursor *c, text data, int text_times) {
-    event e = {.wide = {0, 0, -1, -1, -1, -1}};
+    event e;
+    memset(&e, 0, offsetof(event, records));
+    e.n_records = 0;
+    e.wide[EXT] = e.wide[CORR] = e.wide[STREAM] = e.wide[NBYTES] = -1;
+    e.wide[SEQ] = e.wide[COMMS] = NONE;
     text start = c->p++;
     c->odd = 0;
     skip_blanks(c);
@@ -524,7 +596,7 @@ static int take(scanner *s, cursor *c, text data, int text_times) {
     else do {
         piece k = key(c);
         if (c->failed) return 0;
-        member(c, &e, k);
+        member(s, c, &e, k);
     } while (!c->failed && more(c, '}'));
     if (c->failed) return 0;
     int x = e.ph.size == 1 && *e.ph.at == 'X';
@@ -574,6 +646,15 @@ static int set_class(scanner *s, const event *e, int kind, int value) {
     return 0;
 }
 
+/* Name the arguments of communication records, in order of their sizes; 0 or -1. */
+static int set_key(scanner *s, int at, const char *spelled, size_t size) {
+    if (at >= MAX_KEYS || size > MAX_KEY || (at && size < s->keys[at - 1].size)) return -1;
+    s->keys[at].size = (unsigned char)size;
+    memcpy(s->keys[at].spelled, spelled, size);
+    for (size_t n = size + 1; n < MAX_KEY + 2; n++) s->first_key[n] = (unsigned char)(at + 1);
+    return 0;
+}
+
 static void release(scanner *s) {
     for (int i = 0; i < INTERNERS; i++) {
         free(s->texts[i].entries);
@@ -584,6 +665,7 @@ static void release(scanner *s) {
         for (int j = 0; j < WIDE; j++) free(s->tables[i].wide[j]);
         free(s->tables[i].name);
         free(s->tables[i].where);
+        free(s->tables[i].record);
         free(s->tables[i].code);
     }
     free(s->frames.span);
@@ -591,6 +673,7 @@ static void release(scanner *s) {
     free(s->rest.span);
     free(s->rest.name);
     free(s->counts);
+    free(s->scratch);
     free(s->kinds);
     free(s->values);
 }
