@@ -73,7 +73,7 @@ static PyObject *texts(PyObject *self, PyObject *args) {
     Scanner *own = (Scanner *)self;
     unsigned which, first;
     if (!PyArg_ParseTuple(args, "II:texts", &which, &first)) return NULL;
-    if (which >= INTERNERS || own->busy) {
+    if (which >= PUBLIC || own->busy) {
         PyErr_SetString(PyExc_ValueError, "no such texts, or in use by another thread");
         return NULL;
     }

@@ -16,8 +16,8 @@ import numpy as np
 
 from tracekit.errors import UnusableInput
 from tracekit.model import DeviceClass
-from tracekit.parsers.comm import COMM_NAME
 from tracekit.parsers.columns import DEVICE_CATS, HOST_CATS, MTIA_CAT, RECORDING, Columns, peer
+from tracekit.parsers.comm import COMM_NAME
 from tracekit.parsers.convert import MAX_DUR_NS
 from tracekit.parsers.decode import Args
 from tracekit.parsers.frames import CATEGORY
@@ -44,11 +44,13 @@ _REST, _FRAME, _HOST, _RUNTIME, _DEVICE, _COPY, _NOTE = 1, 3, 4, 5, 6, 7, 8
 # Numbered texts of the scanner, in its order.
 _NAMES, _TRACKS, _PLACES, _FRAMES, _CLASSES, _RECORDS = range(6)
 _MAX_TEXTS = 1 << 18
+_MAX_RECORDS = 1 << 15
 """With more texts than this a scanner is replaced: what it remembers must not grow with the file."""
 _NONE = int(np.iinfo(np.int64).min)
 _ROW = {"ts": np.int64, "dur": np.int64, "ext": np.int64, "corr": np.int64}
 _HOST_COLUMNS = (
-    *_ROW.items(), ("seq", np.int64), ("comms_id", np.int64), ("name", np.int32), ("track", np.int32), ("comm", np.int32), ("cat", np.int8),
+    *_ROW.items(), ("seq", np.int64), ("comms_id", np.int64),
+    ("name", np.int32), ("track", np.int32), ("comm", np.int32), ("cat", np.int8),
 )  # fmt: skip
 _DEVICE_COLUMNS = (
     *_ROW.items(), ("stream", np.int64), ("nbytes", np.int64), ("seq", np.int64), ("comms_id", np.int64),
@@ -209,7 +211,8 @@ class Core:
             notes["name"] = self._names.codes(notes["name"])
             notes["place"] = self._places.codes(notes["place"])
             _append(c.annotations, notes)
-        if max(len(x.texts) for x in (self._names, self._wanted, self._records)) > _MAX_TEXTS:
+        texts = max(len(self._names.texts), len(self._wanted.texts))
+        if texts > _MAX_TEXTS or len(self._records.texts) > _MAX_RECORDS:
             self._start()
 
     def _is_comm(self, name: int, _: Repeated) -> bool:

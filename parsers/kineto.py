@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING
 
 import msgspec
+import numpy as np
 
 from tracekit.errors import BrokenInput, UnusableInput
 from tracekit.model import UNIX_NS, HostCat, RankTrace, TraceMeta
@@ -218,7 +219,7 @@ def _grow_heap() -> None:
     """Let glibc keep freed blocks: above 128 KiB it gives each back to the kernel until it has once seen a larger
     one freed, and the page faults of that would cost a fifth of the load. The block is never touched.
     """
-    block = bytearray(_HEAP_HINT)
+    block = np.empty(_HEAP_HINT, np.uint8)
     del block
 
 

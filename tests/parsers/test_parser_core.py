@@ -287,7 +287,7 @@ def spelled_events(draw: st.DrawFn, oddity: int) -> str:
 
 
 @pytest.mark.parametrize("oddity", [0, 4, 25])
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_any_spelling_is_read_alike(tmp_path: Path, oddity: int, data: st.DataObject) -> None:
     path = tmp_path / "s.json"
