@@ -10,8 +10,10 @@ import numpy as np
 import pyarrow as pa
 
 from tracekit.analysis.accounting import Account, Exposed, RowKey, account
+from tracekit.analysis.alike import call_kinds
 from tracekit.analysis.consistency import Votes, votes
 from tracekit.analysis.coverage import conflicts, coverage, unlabelled_sites
+from tracekit.analysis.critical.compress import rank_graph
 from tracekit.analysis.detail import activity_table, call_table, group_key
 from tracekit.analysis.findings import rank_findings
 from tracekit.analysis.membership import Membership
@@ -22,6 +24,8 @@ from tracekit.analysis.steps import Window, distinct_markers, launched_in, windo
 from tracekit.model import CPU_DEVICE
 
 if TYPE_CHECKING:
+    from tracekit.analysis.alike import CallKinds
+    from tracekit.analysis.critical.parts import RankGraph
     from tracekit.analysis.pipeline.parts import RankPipeline
     from tracekit.model import LabelledRank
 
@@ -49,6 +53,7 @@ class RankTables:
     unlabelled: list[Row] = field(default_factory=list)
     votes: Votes = field(default_factory=dict)
     pipeline: RankPipeline | None = None
+    critical: RankGraph | None = None
 
 
 def analyze_rank(labelled: LabelledRank, *, origin_ns: int) -> RankTables:
@@ -75,13 +80,15 @@ def analyze_rank(labelled: LabelledRank, *, origin_ns: int) -> RankTables:
     if labelled.meta.witness is not None:
         out.totals.append(_compute_unknown(labelled))
     out.activities = activity_table(labelled, step_of_row, origin_ns)
-    out.collectives = call_table(labelled, calls.step, origin_ns)
-    out.groups = _groups(labelled)
-    out.coverage = coverage(labelled)
-    out.sites = call_sites(labelled)
-    out.unlabelled = unlabelled_sites(labelled)
-    out.votes = votes(labelled, calls.step, {s["step"] for s in out.steps if s["complete"]})
+    kinds = call_kinds(labelled.calls)
+    out.collectives = call_table(labelled, calls.step, origin_ns, kinds)
+    out.groups = _groups(labelled, kinds)
+    out.coverage = coverage(labelled, kinds)
+    out.sites = call_sites(labelled, kinds)
+    out.unlabelled = unlabelled_sites(labelled, kinds)
+    out.votes = votes(labelled, calls.step, {s["step"] for s in out.steps if s["complete"]}, kinds)
     out.pipeline = rank_pipeline(labelled, markers, calls.step, origin_ns)
+    out.critical = rank_graph(labelled, out.steps, origin_ns)
     out.findings += conflicts(labelled)
     out.findings += rank_findings(labelled, out.totals, out.steps, step_of_row, renumbered)
     return out
@@ -177,14 +184,14 @@ def _slowdown(s: Slowdown) -> Row:
     }  # fmt: skip
 
 
-def _groups(labelled: LabelledRank) -> list[Row]:
+def _groups(labelled: LabelledRank, kinds: CallKinds) -> list[Row]:
     """Members of the groups the metadata declares or the calls name; several groups may have the same ranks."""
     known: dict[tuple[tuple[int, ...], str | None], str | None] = {}
     for g in labelled.meta.groups:
         if g.ranks:
             known.setdefault((g.ranks, g.name), g.desc)
     seen = {members for members, _ in known}
-    for c in labelled.calls:
+    for c in kinds.examples:
         if c.members and (c.group_name is not None or c.members not in seen):
             known.setdefault((c.members, c.group_name), c.group_desc)
             seen.add(c.members)
