@@ -13,7 +13,7 @@ from tracekit.model import UNIX_NS, HostCat, RankTrace, TraceMeta
 from tracekit.parsers import metadata, prefilter
 from tracekit.parsers.assemble import assemble
 from tracekit.parsers.columns import Columns
-from tracekit.parsers.core import core_for
+from tracekit.parsers.core import Core, in_use
 from tracekit.parsers.decode import Batch, decode, needs_text
 from tracekit.parsers.documents import BLOCK, Document, Documents
 from tracekit.parsers.frames import Frames
@@ -68,7 +68,8 @@ class KinetoReader:
 
     def _next_document(self) -> None:
         self.columns = Columns(self.frames)
-        self.core = core_for(self.columns)
+        self.core: Core | None = None
+        self.by_core = in_use()
 
     def _nothing(self, traces: list[RankTrace]) -> str:
         counts = sum(sum(t.event_counts.values()) for t in traces)
@@ -102,8 +103,11 @@ class KinetoReader:
 
     def _compiled(self, data: bytes) -> bool:
         """The compiled core takes a chunk when it and the decoder find no fault in it."""
-        found = None if self.core is None else self.core.scan(data, text_times=self.text_times)
-        if self.core is None or found is None:
+        if not self.by_core:
+            return False
+        self.core = self.core or Core(self.columns)
+        found = self.core.scan(data, text_times=self.text_times)
+        if found is None:
             return False
         try:
             batch = decode(found.rest, text_times=self.text_times) if found.n_rest else []
