@@ -130,7 +130,8 @@ class Records(list[CommArgs]):
     def again(self, known: Repeated, seq: int | None, comms_id: int | None) -> int:
         """Number of a new record that repeats a known one."""
         numbers = (seq, comms_id) if known.numbered else (None, None)
-        return self.put(CommArgs(*known.before, *numbers, *known.after))
+        values: tuple[Any, ...] = (*known.before, *numbers, *known.after)
+        return self.put(CommArgs(*values))
 
     def put(self, args: CommArgs) -> int:
         """Number of a record that another format has read."""

@@ -101,17 +101,11 @@ def state() -> str:
     return "compiled" if available() else "pure Python (the compiled core is not built)"
 
 
-def core_for(columns: Columns) -> Core | None:
-    """The core for one document, or None where the pure path reads it; raises UnusableInput when it was insisted on."""
-    if asked() == "0":
-        return None
-    if not available():
-        if asked() == "1":
-            raise UnusableInput(
-                f"{VARIABLE}=1, but the compiled core is not built; unset it, or install with a C compiler"
-            )
-        return None
-    return Core(columns)
+def in_use() -> bool:
+    """Does the core read, as far as it can? Raises UnusableInput when it was insisted on and is not there."""
+    if asked() == "1" and not available():
+        raise UnusableInput(f"{VARIABLE}=1, but the compiled core is not built; unset it, or install with a C compiler")
+    return asked() != "0" and available()
 
 
 @dataclass(slots=True)
