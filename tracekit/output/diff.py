@@ -18,8 +18,8 @@ LEAST_NS = 1_000
 """Changes of call sites below a microsecond are not listed."""
 _VERDICTS = {"only-a": "only in A", "only-b": "only in B"}
 DEFINITION = (
-    "means of a rank and step; change = B - A; ± = 99 % interval of the change from the spread over steps; same = within "
-    "it, or below half a per cent of a step (docs/diff.md)"
+    "means of a rank and step; change = B - A; ± = 99 % interval of the change from the spread over steps; "
+    "same = within it, or below half a per cent of a step (docs/diff.md)"
 )
 
 
@@ -63,13 +63,13 @@ def _communication(rows: Sequence[Row]) -> Grid:
             "change",
             "%",
             "±",
-            "of it waiting",
+            "waiting",
             "verdict",
         ),
     )
     for row in rows[:MOST_ROWS]:
         calls = (f"{row['calls_a'] or 0:,.4g}", f"{row['calls_b'] or 0:,.4g}")
-        verdict = _VERDICTS.get(row["verdict"], row["verdict"])
+        verdict = str(_VERDICTS.get(row["verdict"], row["verdict"]))
         names = (clean(row[n] or "–") for n in ("strategy", "purpose", "phase"))
         grid.rows.append((*names, *calls, *_changed(row), _signed(row["wait"]["change_ns"]), verdict))
     if len(rows) > MOST_ROWS:

@@ -13,23 +13,10 @@ if TYPE_CHECKING:
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>()#+!|~@])")
 _JOINER = "\u2060"  # invisible; a backslash does not keep GitHub from linking
-_TEXT = {
-    "verdict",
-    "strategy",
-    "operation",
-    "group",
-    "where",
-    "largest strategy",
-    "complete",
-    "rank",
-    "purpose",
-    "why",
-    "part",
-    "phase",
-    "verdict",
-    "gate",
-    "outcome",
-}
+_TEXT = frozenset({
+    "verdict", "strategy", "operation", "group", "where", "largest strategy", "complete", "rank", "purpose", "why",
+    "part", "phase", "gate", "outcome",
+})  # fmt: skip
 
 
 def escape(text: str) -> str:

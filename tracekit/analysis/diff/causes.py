@@ -271,7 +271,7 @@ def _close(x: float | None, y: float | None) -> bool:
 
 def _rest(a: Side, b: Side) -> list[Cause]:
     said = {
-        "idle": "the device has {} to do nothing",
+        "idle": "the device is idle {}",
         "exposed_copy": "copies take {}",
         "fused": "fused kernels take {}",
     }

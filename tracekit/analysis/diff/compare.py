@@ -74,7 +74,7 @@ def _communication(a: Side, b: Side, floor: float) -> list[Row]:
         row: Row = {n: v or None for n, v in zip(("strategy", "purpose", "phase"), key, strict=True)}
         row |= {"calls_a": x.calls.value if x else 0.0, "calls_b": y.calls.value if y else 0.0}
         row |= {"payload_a_bytes": x.payload_bytes if x else None, "payload_b_bytes": y.payload_bytes if y else None}
-        times = {n: _change(_time(x, c, b), _time(y, c, a), floor) for n, c in _COLUMNS.items()}
+        times = {n: _change(_time(x, c), _time(y, c), floor) for n, c in _COLUMNS.items()}
         row |= times["exposed"] | {n: times[n] for n in ("hidden", "wait", "transfer")}
         row["verdict"] = "only-b" if x is None else "only-a" if y is None else row["verdict"]
         rows.append(row)
@@ -83,7 +83,7 @@ def _communication(a: Side, b: Side, floor: float) -> list[Row]:
     )
 
 
-def _time(one: Comm | None, column: str, other: Side) -> Mean:
+def _time(one: Comm | None, column: str) -> Mean:
     """What a run does not have takes no time; how many steps say so is of no matter."""
     return Mean(0.0, (0.0, 0.0)) if one is None else one.times[column]
 

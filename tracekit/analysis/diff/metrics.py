@@ -5,12 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tracekit.analysis.diff.side import Mean
-
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from tracekit.analysis.diff.side import Side
+    from tracekit.analysis.diff.side import Mean, Side
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +37,7 @@ PLAIN: dict[str, str] = {
 BY_STRATEGY: dict[str, str] = {
     "exposed": "attributed_ns", "wait": "attributed_wait_ns", "transfer": "attributed_transfer_ns",
 }  # fmt: skip
-"""`exposed.dp_ns`, `exposed.dp_ratio` (over step): columns of `exposure` whose sum over a strategy's rows is its own."""
+"""`exposed.dp_ns`, `exposed.dp_ratio` (over step): columns of `exposure` that add up over the rows of a strategy."""
 _PART = {"compute": "compute", "exposed": "exposed_comm", "idle": "idle", "copy": "exposed_copy", "fused": "fused"}
 
 

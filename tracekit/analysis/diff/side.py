@@ -219,6 +219,6 @@ _T99 = (63.657, 9.925, 5.841, 4.604, 4.032, 3.707, 3.499, 3.355, 3.250, 3.169, 3
 
 
 def student(freedom: float) -> float:
-    """Quantile 0.995 of Student's t, for the whole number of degrees of freedom below; 2.845 … 2.576 beyond 20."""
+    """Quantile 0.995 of Student's t, for the whole number of degrees of freedom below; beyond 20 a series."""
     whole = max(1, int(freedom))
-    return _T99[whole - 1] if whole <= len(_T99) else 2.576 + 5.38 / whole
+    return _T99[whole - 1] if whole <= len(_T99) else 2.5758 + 4.917 / whole + 8.83 / whole**2
