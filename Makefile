@@ -6,6 +6,8 @@
 VENV    ?= .venv
 PY      := $(VENV)/bin/python
 PIP     := $(PY) -m pip --disable-pip-version-check --quiet
+# What pip does for a copied package: where PYTHONDONTWRITEBYTECODE is set, every start would compile anew.
+COMPILE := $(PY) -m compileall -q tracekit parsers rules
 SAMPLE  := sample_traces/gpu-tp2-pp2-dp2
 SOURCES := $(shell find tracekit parsers rules -name '*.py' -o -name '*.toml') pyproject.toml
 
@@ -20,10 +22,12 @@ $(PY):
 
 $(VENV)/.run: $(PY) pyproject.toml
 	@$(PIP) install -e .
+	@$(COMPILE)
 	@touch $@
 
 $(VENV)/.dev: $(PY) pyproject.toml
 	@$(PIP) install -e '.[dev]'
+	@$(COMPILE)
 	@touch $@ $(VENV)/.run
 
 # The type checker sees what users get: an installed copy, not the source tree.

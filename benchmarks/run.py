@@ -12,6 +12,7 @@ minimum of interleaved repeats; only ratios are compared. Peers run when a Pytho
 from __future__ import annotations
 
 import argparse
+import compileall
 import json
 import os
 import shutil
@@ -233,6 +234,8 @@ def main() -> None:
     parser.add_argument("--hta", default=os.environ.get("BENCH_HTA"), help="Python with HolisticTraceAnalysis 0.5.0")
     parser.add_argument("--tracelens", default=os.environ.get("BENCH_TRACELENS"), help="Python with TraceLens")
     options = parser.parse_args()
+    for folder in ("tracekit", "parsers", "rules"):  # an editable copy starts like an installed one, which pip compiles
+        compileall.compile_dir(HERE.parent / folder, quiet=1)
     files = data(options.data.resolve(), options.mb)
     scratch = options.data.resolve() / "scratch"
     scratch.mkdir(exist_ok=True)

@@ -44,7 +44,7 @@ DEVICE_CATS: dict[Any, DeviceClass] = {
     "gpu_memset": DeviceClass.MEMSET,
     "Memset": DeviceClass.MEMSET,
 }
-_RECORDING = frozenset({HostCat.CPU_OP, HostCat.ANNOTATION})
+RECORDING = frozenset({HostCat.CPU_OP, HostCat.ANNOTATION})
 """Categories whose rows may carry a communication record."""
 MTIA_CAT = "mtia_ccp_events"
 """Rows of MTIA's command processor: waits and work mixed, and no rule says which of them occupy the device."""
@@ -178,7 +178,7 @@ class Columns:
         out["corr"].append(ints([a.correlation for a in args]) if runtime else np.full(n, -1, np.int64))
         out["ext"].append(self._external(args))
         comm = np.full(n, -1, np.int32)
-        if cat in _RECORDING and _is_full(events):
+        if cat in RECORDING and _is_full(events):
             names = out["name"][-1].tolist()
             for row, name in enumerate(names):
                 if self._is_comm(name, events[row]):
@@ -200,7 +200,7 @@ class Columns:
         out["nbytes"].append(ints(nbytes) if full else np.full(n, -1, np.int64))
         peers = cls == DeviceClass.MEMCPY and full
         out["peer"].append(
-            np.array([_peer(e.name, a) for e, a in zip(events, args, strict=True)], np.int8)
+            np.array([peer(e.name, a) for e, a in zip(events, args, strict=True)], np.int8)
             if peers
             else np.zeros(n, np.int8)
         )
@@ -315,7 +315,7 @@ def _is_full(events: list[Any]) -> bool:
     return isinstance(events[0], Event | TextEvent)
 
 
-def _peer(name: Any, a: Args) -> int:
+def peer(name: Any, a: Args) -> int:
     """1 between two devices, 0 within one or with the host, -1 unknown."""
     source, target = as_int(a.from_device), as_int(a.to_device)
     if source is not None and target is not None:

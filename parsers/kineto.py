@@ -12,6 +12,7 @@ from tracekit.model import UNIX_NS, HostCat, RankTrace, TraceMeta
 from tracekit.parsers import metadata, prefilter
 from tracekit.parsers.assemble import assemble
 from tracekit.parsers.columns import Columns
+from tracekit.parsers.core import core_for
 from tracekit.parsers.decode import Batch, decode, needs_text
 from tracekit.parsers.documents import BLOCK, Document, Documents
 from tracekit.parsers.frames import Frames
@@ -42,7 +43,7 @@ class KinetoReader:
         self.path, self.strict = path, strict
         self.source = Source(path)
         self.frames = None if frames is frame_names is None else Frames(frames, frame_names)
-        self.columns = Columns(self.frames)
+        self._next_document()
         self.text_times = False
         self.documents = Documents(self.source, self._chunk, self._event, block)
 
@@ -54,7 +55,7 @@ class KinetoReader:
             with without_gc():
                 for doc in self.documents:
                     traces += self._finish(doc, len(traces))
-                    self.columns = Columns(self.frames)
+                    self._next_document()
         finally:
             self.source.close()
         usable = [t for t in traces if len(t.device) or (t.host.cat != HostCat.PYTHON).any()]
@@ -63,6 +64,10 @@ class KinetoReader:
         for trace in usable:
             trace.meta.json_bytes = self.source.read_bytes
         return usable
+
+    def _next_document(self) -> None:
+        self.columns = Columns(self.frames)
+        self.core = core_for(self.columns)
 
     def _nothing(self, traces: list[RankTrace]) -> str:
         counts = sum(sum(t.event_counts.values()) for t in traces)
@@ -89,6 +94,29 @@ class KinetoReader:
 
     def _chunk(self, _: Document, data: bytes) -> None:
         """Whole events → columns; raises ValueError before anything is taken."""
+        if not self._compiled(data):
+            self._interpreted(data)
+        if self.strict:
+            self._refuse_notes(len(data))
+
+    def _compiled(self, data: bytes) -> bool:
+        """The compiled core takes a chunk when it and the decoder find no fault in it."""
+        found = None if self.core is None else self.core.scan(data, text_times=self.text_times)
+        if self.core is None or found is None:
+            return False
+        try:
+            batch = decode(found.rest, text_times=self.text_times) if found.n_rest else []
+        except ValueError:
+            return False
+        if sum(len(events) for _, _, events in batch) != found.n_rest:
+            return False
+        if not self.text_times and needs_text(batch):
+            return False
+        self.core.add(found)
+        self.columns.add(batch)
+        return True
+
+    def _interpreted(self, data: bytes) -> None:
         # Rows that are only counted are not proven to be valid JSON: strict reading decodes all.
         found = None if self.text_times or self.strict else prefilter.split(data, self.frames, self.columns.heads)
         if found is None or needs_text(found[0]):
@@ -97,8 +125,6 @@ class KinetoReader:
             batch, skipped = found
             self.columns.counts.update(skipped)
         self.columns.add(batch)
-        if self.strict:
-            self._refuse_notes(len(data))
 
     def _event(self, _: Document, piece: bytes) -> bytes | None:
         """One event alone, repaired if it must be; None when nothing helps."""

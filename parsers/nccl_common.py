@@ -143,6 +143,55 @@ def resolve_ranks(witnesses: list[Witness]) -> None:
                 group.ranks = tuple(range(group.size)) if group.own == witness.meta.rank else None
 
 
+def resolve_jobs(witnesses: list[Witness]) -> None:
+    """`resolve_ranks` over the accounts of any number of files, jobs and sources.
+
+    A job is what communicators tie together; each source of a job is looked at by itself (two accounts of one process
+    would take each other's seats), and what one learns is told to the others by the communicators' identity.
+    """
+    for job in _jobs(witnesses):
+        sources: dict[str, list[Witness]] = defaultdict(list)
+        for witness in job:
+            sources[witness.source].append(witness)
+        for same in sources.values():
+            resolve_ranks(same)
+        members = {g.comm_hash: g.ranks for w in job for g in w.groups if g.comm_hash is not None and g.ranks}
+        worlds = {w.meta.world_size for w in job} - {None}
+        for witness in job:
+            for group in witness.groups:
+                if group.ranks is None and group.comm_hash is not None:
+                    group.ranks = members.get(group.comm_hash)
+            told = {g.ranks[g.own] for g in witness.groups if g.ranks and g.own is not None and g.own < len(g.ranks)}
+            if witness.meta.rank is None and len(told) == 1:
+                witness.meta.rank = told.pop()
+            if witness.meta.world_size is None and len(worlds) == 1:
+                witness.meta.world_size = next(iter(worlds))
+
+
+def _jobs(witnesses: list[Witness]) -> list[list[Witness]]:
+    """Witnesses that communicators or a process have in common, directly or through others. Communicators without an
+    identity (until NCCL 2.16) may be anybody's.
+    """
+    parent = list(range(len(witnesses)))
+
+    def root(i: int) -> int:
+        while parent[i] != i:
+            parent[i] = parent[parent[i]]
+            i = parent[i]
+        return i
+
+    first: dict[str, int] = {}
+    for i, witness in enumerate(witnesses):
+        names = {g.comm_hash or _UNNAMED for g in witness.groups}
+        process = str(witness.meta.extra.get("process", ""))
+        for name in sorted({*names, process} - {""}):
+            parent[root(i)] = root(first.setdefault(name, i))
+    jobs: dict[int, list[Witness]] = defaultdict(list)
+    for i, witness in enumerate(witnesses):
+        jobs[root(i)].append(witness)
+    return list(jobs.values())
+
+
 def _world(witnesses: list[Witness], seats: Seats, sizes: dict[str, int]) -> None:
     full = {name for name, size in sizes.items() if len(seats[name]) == size and _single(seats[name])}
     if len(full) < len(sizes):

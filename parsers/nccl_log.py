@@ -7,7 +7,7 @@ cut at fixed words, what repeats (process, operation, type, communicator, stream
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict, deque
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,27 +15,36 @@ import numpy as np
 
 from tracekit.errors import BrokenInput, LimitExceeded, UnusableInput
 from tracekit.model import HealthEntry, TraceMeta, Witness, WitnessCall, WitnessGroup
-from tracekit.parsers import nccl_log_table
 from tracekit.parsers.memory import without_gc
 from tracekit.parsers.nccl_common import P2P, REDUCTIONS, DataType, Lines, datatype, elements, resolve_ranks
+from tracekit.parsers.nccl_log_block import Block, Calls
 from tracekit.parsers.nccl_log_comms import Comm, Comms, Process
 from tracekit.parsers.nccl_log_ring import Ring
+from tracekit.parsers.nccl_log_tuning import TUNES, Tunings, choice
 from tracekit.parsers.source import Source
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
-    Recent = deque[tuple[int, int, int]]
+    from numpy.typing import NDArray
+
+    from tracekit.parsers.nccl_log_block import Spans
 
 MAX_CALLS = 200_000
 """Calls kept of one file: the last ones, as a ring buffer would (they tell where a job hung); the rest is counted."""
 _MAX_SHAPES = 1 << 18
 _MAX_BUFFERS = 1 << 17
-_RECENT = 64
+_MAX_BREAKS = 200
+"""Lines of a block before which all calls have to be known; with more of them the block is read line by line."""
 _MAX_WARNINGS = 50
 
-BLOCK = 4 << 20
+BLOCK = 1 << 19
+"""Small enough for the columns of a block to stay in the processor's cache."""
 _I63 = 1 << 63
+_BROKEN, _BREAKS, _SAYS, _NOTHING = -2, -3, -4, -5
+_TIME = len("2026-01-31 12:00:00")
+_NOT_WHOLE = "line of a call that is not whole"
 _CALL = b": opCount "
 _PREFIX = re.compile(
     rb"(?:\[(\d{4}-\d\d-\d\d[^\]]*)\] )?([^\s:\[\]]+):(\d+):(\d+) (?:\[(-?\d+)\] )?"
@@ -49,14 +58,6 @@ _FIXED = re.compile(
 )
 _BUFFERS = re.compile(rb"sendbuff (\S+) recvbuff (\S+)(?: acc (\S+))?$")
 _VERSION = re.compile(rb"(NCCL|RCCL) version ?:? ?(\S+)")
-_TUNED = re.compile(
-    rb"(?:(\w+)(?: \[(Symmetric|Copy Engine)\])?: )?(\d+) Bytes -> (?:Algo (\S+) proto (\S+)(?: time ([\d.]+))?"
-    rb"(?: channel\{Lo\.\.Hi\}=\{(\d+)\.\.(\d+)\})?|Kernel (\S+)(?: nchannels (\d+))?|(cudaMemcpy\S*))"
-)
-_ALGORITHMS = ("TREE", "RING", "COLLNET_DIRECT", "COLLNET_CHAIN", "NVLS", "NVLS_TREE", "PAT")
-_PROTOCOLS = ("LL", "LL128", "SIMPLE")
-"""By number, as versions before 2.25 print them."""
-_TOTALS = frozenset({"AllGather", "ReduceScatter"})
 _FIX = "log again with NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,COLL,TUNING,GRAPH"
 
 
@@ -67,12 +68,13 @@ class _Shape:
     comm: Comm
     op: str
     dtype: DataType | None
-    datatype: int
+    spelled: str
     fields: dict[str, Any]
     peer: int | None
     root: int | None
     thread: int
-    recent: Recent | None = None
+    thread_text: str
+    tells: bool
 
 
 class NcclLogReader:
@@ -87,9 +89,7 @@ class NcclLogReader:
         self.buffers: dict[bytes, int] = {}
         self.stamps: list[str] = []
         self.ring = Ring(MAX_CALLS)
-        self.tuned: dict[int, tuple[Any, ...]] = {}
-        self.choices: dict[tuple[Any, ...], tuple[Any, ...]] = {}
-        self.recent: dict[tuple[Process, int], Recent] = defaultdict(lambda: deque(maxlen=_RECENT))
+        self.tunings = Tunings(2 * MAX_CALLS)
         self.damaged: Counter[str] = Counter()
         self.examples: dict[str, str] = {}
         self.warnings: dict[Process, Counter[str]] = defaultdict(Counter)
@@ -97,7 +97,6 @@ class NcclLogReader:
         self.api: Counter[str] = Counter()
         self.hosts: set[bytes] = set()
         self.version: str | None = None
-        self.untuned = 0
 
     def parse(self) -> list[Witness]:
         """All witnesses; raises UnusableInput when the log tells of no communicator and no call."""
@@ -112,7 +111,7 @@ class NcclLogReader:
 
     def _finish(self, lines: Lines) -> list[Witness]:
         if lines.too_long:
-            self._damage("line of more than 1 MiB", b"", lines.too_long)
+            self._damage(f"line of more than {BLOCK:,} bytes", b"", lines.too_long)
         if self.source.damage:
             self._damage(self.source.damage.split(" (")[0], self.source.damage.encode())
         if not self.comms.all:
@@ -123,14 +122,90 @@ class NcclLogReader:
 
     # ------------------------------------------------------------------ lines
 
-    def _block(self, block: bytes) -> None:
-        """One block of whole lines."""
-        if nccl_log_table.is_pure(block):
-            rows = nccl_log_table.read(block, self._shape_number, self._buffer)
-            if rows is not None:
-                self._recent(self.ring.add(*rows, np.full(len(rows.shape), -1, np.int32)), rows)
-                return
-        self._lines(block.split(b"\n"))
+    def _block(self, text: bytes) -> None:
+        """One block of whole lines: calls of the usual form all at once, all others in their place between."""
+        block = Block(text)
+        calls = block.calls()
+        if calls is None:
+            self._lines(text.split(b"\n"))
+            return
+        begins, ends = block.begins[calls.others], block.ends[calls.others]
+        kinds = self._kinds(block, (begins, ends))
+        breaks = np.flatnonzero(kinds == _BREAKS).tolist()
+        if len(breaks) > _MAX_BREAKS:
+            self._lines(text.split(b"\n"))
+            return
+        places = np.searchsorted(calls.line, calls.others)
+        done = row = 0
+        for i in [*breaks, len(kinds)]:
+            upto = int(places[i]) if i < len(kinds) else len(calls.line)
+            before = self._columns(block, calls, slice(row, upto))
+            part = kinds[done:i]
+            told = np.flatnonzero(part >= 0)
+            self.tunings.add(before[places[done:i][told] - row], part[told])
+            for at in np.flatnonzero(part == _SAYS).tolist():
+                self._other(text[begins[done + at] : ends[done + at]])
+            if i < len(kinds):
+                self._lines([text[begins[i] : ends[i]]])
+            done, row = i + 1, upto
+
+    def _kinds(self, block: Block, lines: Spans) -> NDArray[np.int32]:
+        """What each line is: `_BREAKS` (calls before and after it are not alike), `_SAYS`, `_NOTHING`, or the number of
+        a text that tells a choice of algorithm.
+        """
+
+        def kind(line: bytes) -> int:
+            if TUNES in line:
+                return self.tunings.number(line)
+            if _CALL in line or (b"comm 0x" in line and b"CCL" in line):
+                return _BREAKS
+            return _SAYS if b"CCL" in line else _NOTHING
+
+        return self._numbers(block, (lines,), kind)
+
+    def _columns(self, block: Block, calls: Calls, rows: slice) -> NDArray[np.int64]:
+        """Keep calls that no line between them can change; the number of the next call before and after each."""
+        parts = [(part[0][rows], part[1][rows]) for part in (calls.head, calls.fixed, calls.buffers)]
+        where = self._numbers(block, (parts[2],), self._buffer)
+        shape = self._numbers(block, (parts[0], parts[1]), self._shape_number)
+        good = (shape != _BROKEN) & (where != _BROKEN)
+        for line in calls.line[rows][~good].tolist():
+            self._damage(_NOT_WHOLE, block.text[block.begins[line] : block.ends[line]])
+        start = self.ring.total
+        if good.any():
+            columns = shape, calls.count[rows], calls.op_count[rows], where, self._stamps(block, calls.stamp[rows])
+            self.ring.add(*(c if good.all() else c[good] for c in columns))
+        out: NDArray[np.int64] = start + np.concatenate([np.zeros(1, np.int64), np.cumsum(good)])
+        return out
+
+    def _numbers(self, block: Block, parts: tuple[Spans, ...], number: Callable[..., int]) -> NDArray[np.int32]:
+        """Number of each call's texts, in order of appearance; `_BROKEN` for one that is not whole."""
+        codes, first = block.distinct(*parts)
+        found = np.empty(len(first), np.int32)
+        for i in np.argsort(first).tolist():
+            found[i] = self._tried(block, parts, int(first[i]), number)
+        out = found[codes]
+        for row in np.flatnonzero(codes < 0).tolist():
+            out[row] = self._tried(block, parts, row, number)
+        return out
+
+    @staticmethod
+    def _tried(block: Block, parts: tuple[Spans, ...], row: int, number: Callable[..., int]) -> int:
+        try:
+            return number(*(block.cut(part, row) for part in parts))
+        except ValueError:
+            return _BROKEN
+
+    def _stamps(self, block: Block, starts: NDArray[np.int64]) -> NDArray[np.int32]:
+        """Number of the time before each call, -1 for none."""
+        out = np.full(len(starts), -1, np.int32)
+        timed = np.flatnonzero(starts >= 0)
+        if len(timed):
+            spans = starts[timed], starts[timed] + _TIME
+            edges = np.flatnonzero(np.diff(block.distinct(spans)[0], prepend=-2))
+            numbers = [self._time(block.cut(spans, i)) for i in edges.tolist()]
+            out[timed] = np.repeat(np.array(numbers, np.int32), np.diff(edges, append=len(timed)))
+        return out
 
     def _lines(self, lines: list[bytes]) -> None:
         """Line by line: a call costs a few cuts, two look-ups and five appends."""
@@ -140,7 +215,9 @@ class NcclLogReader:
         for line in lines:
             at = line.find(_CALL)
             if at < 0:
-                if b"CCL" in line:
+                if TUNES in line:
+                    self.tunings.add_one(start + len(shape_of), line)
+                elif b"CCL" in line:
                     self._other(line)
                 continue
             number, _, rest = line[at + 10 :].partition(b" ")
@@ -156,11 +233,8 @@ class NcclLogReader:
                     raise ValueError
                 shape = self._shape_number(head, fixed)
             except ValueError:
-                self._damage("line of a call that is not whole", line)
+                self._damage(_NOT_WHOLE, line)
                 continue
-            recent = self.known[shape].recent
-            if recent is not None:
-                recent.append((start + len(shape_of), shape, elements_))
             shape_of.append(shape)
             counts.append(elements_)
             numbers.append(op_count)
@@ -186,24 +260,21 @@ class NcclLogReader:
                 found = self.buffers[text] = len(self.buffers)
         return found
 
-    def _recent(self, start: int, rows: nccl_log_table.Rows) -> None:
-        """The last calls of a block may be tuned by lines of the next."""
-        for i in range(max(0, len(rows.shape) - _RECENT), len(rows.shape)):
-            recent = self.known[shape := int(rows.shape[i])].recent
-            if recent is not None:
-                recent.append((start + i, shape, int(rows.counts[i])))
-
     def _stamped(self, head: bytes) -> tuple[bytes, int]:
         """A call's head without its time, and the number of the time."""
         stamp, found, rest = head[1:].partition(b"] ")
         if not found:
             return head, -1
+        return rest, self._time(stamp)
+
+    def _time(self, stamp: bytes) -> int:
+        """Number of a time, -1 beyond the most that are kept."""
         text = stamp.decode("utf-8", "replace")
         if not self.stamps or self.stamps[-1] != text:
             if len(self.stamps) >= MAX_CALLS:
-                return rest, -1
+                return -1
             self.stamps.append(text)
-        return rest, len(self.stamps) - 1
+        return len(self.stamps) - 1
 
     def _shape(self, head: bytes, fixed: bytes) -> int:
         """Parse and remember what a new kind of line says; raises ValueError for a line that is not whole."""
@@ -222,15 +293,15 @@ class NcclLogReader:
         rooted = name in ("Broadcast", "Reduce", "Gather", "Scatter")
         reduction = int(found[2])
         reduces = name in ("AllReduce", "Reduce", "ReduceScatter")
+        kind = datatype(found[1].decode())
         more: dict[str, Any] = {"stream": found[6].decode()}
         if reduces:
             more["reduction"] = REDUCTIONS[reduction] if 0 <= reduction < len(REDUCTIONS) else str(reduction)
         more |= {k: int(v) for k, v in (("task", found[7]), ("globalrank", found[8])) if v is not None}
-        tells = comm.rank in (0, None)  # the choice of algorithm is only printed by rank 0
         self.known.append(
             _Shape(
-                comm, name, datatype(found[1].decode()), int(found[1]), more, root if name in P2P else None,
-                root if rooted else None, thread, self.recent[process, thread] if tells else None,
+                comm, name, kind, kind.name if kind else str(int(found[1])), more, root if name in P2P else None,
+                root if rooted else None, thread, str(thread), comm.rank in (0, None),
             )
         )  # fmt: skip
         self.shapes[head, fixed] = len(self.known) - 1
@@ -277,8 +348,6 @@ class NcclLogReader:
             self._warn(process, found[6], text)
         elif level == b"CALL":
             self.api[text.split(b"(")[0].decode("utf-8", "replace")[:60]] += 1
-        elif b" Bytes -> " in text:
-            self._tuning((process, int(found[4])), text)
         else:
             comm = self.comms.line(process, int(found[4]), text)
             if comm is not None:
@@ -301,30 +370,18 @@ class NcclLogReader:
         if comm.ended:
             self.comms.current.pop((comm.process, comm.pointer), None)
 
-    def _tuning(self, thread: tuple[Process, int], text: bytes) -> None:
-        """Give algorithm and protocol to the oldest recent call of the thread with that operation and size."""
-        found = _TUNED.search(text)
-        recent = self.recent.get(thread)
-        if found is None or recent is None:
-            self.untuned += 1
-            return
-        name, nbytes = (found[1] or b"").decode(), int(found[3])
-        for entry in recent:
-            row, number, count = entry
-            shape = self.known[number]
-            size = (shape.dtype.bytes if shape.dtype else 0) * count
-            if not name and shape.op in _TOTALS:  # versions that do not name the operation print its total
-                size *= shape.comm.nranks or 1
-            if nbytes == size and name in ("", shape.op):
-                recent.remove(entry)
-                self._tuned(row, found.groups())
-                return
-        self.untuned += 1
+    def _thread_of(self, line: bytes) -> tuple[Process, int] | None:
+        found = _PREFIX.search(line)
+        return None if found is None else ((found[2].decode("utf-8", "replace"), int(found[3])), int(found[4]))
 
-    def _tuned(self, row: int, choice: tuple[Any, ...]) -> None:
-        self.tuned[row] = self.choices.setdefault(choice, choice)
-        if len(self.tuned) > 2 * MAX_CALLS:
-            self.tuned = {r: c for r, c in self.tuned.items() if r >= self.ring.total - MAX_CALLS}
+    def _candidate(self, number: int, count: int) -> tuple[tuple[Process, int], str, int, int] | None:
+        """Thread, operation, and bytes as newer and as older versions print them; only rank 0 tells its choices."""
+        shape = self.known[number]
+        if not shape.tells:
+            return None
+        own = (shape.dtype.bytes if shape.dtype else 0) * count
+        total = own * (shape.comm.nranks or 1) if shape.op in ("AllGather", "ReduceScatter") else own
+        return (shape.comm.process, shape.thread), shape.op, own, total
 
     def _damage(self, reason: str, example: bytes, count: int = 1) -> None:
         if self.strict:
@@ -362,9 +419,9 @@ class NcclLogReader:
         first = next(iter(out.values()))
         for reason, count in sorted(self.damaged.items()):
             first.health.append(HealthEntry(reason, count, "lost", self.examples[reason]))
-        if self.untuned:
+        if self.tunings.untied:
             reason = "choice of algorithm that no call matches"
-            first.health.append(HealthEntry(reason, self.untuned, "info"))
+            first.health.append(HealthEntry(reason, self.tunings.untied, "info"))
         return list(out.values())
 
     def _witness(self, comm: Comm, part: int) -> Witness:
@@ -392,23 +449,28 @@ class NcclLogReader:
 
     def _calls(self, witness_of: dict[str, Witness]) -> None:
         buffers = [_pointers(b) for b in self.buffers]
-        shared: dict[tuple[int, int, int, tuple[Any, ...] | None], dict[str, Any]] = {}
+        shared: dict[tuple[int, int, int, int], dict[str, Any]] = {}
+        sizes: dict[tuple[int, int], tuple[int | None, int | None]] = {}
         first, columns = self.ring.columns()
+        tuned = self.tunings.choices(first, columns[0], columns[1], self._thread_of, self._candidate)
         for row, (number, count, op_count, where, stamp) in enumerate(zip(*columns, strict=True), first):
             shape = self.known[number]
-            key = number, where, stamp, self.tuned.get(row)
+            told = tuned.get(row)
+            key = number, where, stamp, id(told)
             extra = shared.get(key)
             if extra is None:
-                extra = shared[key] = shape.fields | (buffers[where] if where >= 0 else {}) | _choice(key[3])
+                extra = shared[key] = shape.fields | (buffers[where] if where >= 0 else {}) | choice(told)
                 if stamp >= 0:
                     extra["local_time"] = self.stamps[stamp]
-            taken, given = elements(shape.op, count, shape.comm.nranks)
-            p2p = shape.op in P2P
+            size = sizes.get((number, count))
+            if size is None:
+                size = sizes[number, count] = elements(shape.op, count, shape.comm.nranks)
+            p2p = shape.peer is not None
             witness_of[shape.comm.key].calls.append(
                 WitnessCall(
                     shape.op, shape.comm.key, None if p2p else op_count, op_count if p2p else None, op_count, row, p2p,
-                    in_nelems=taken, out_nelems=given, dtype=shape.dtype.name if shape.dtype else str(shape.datatype),
-                    peer=shape.peer, root=shape.root, thread=str(shape.thread), extra=extra,
+                    in_nelems=size[0], out_nelems=size[1], dtype=shape.spelled, peer=shape.peer, root=shape.root,
+                    thread=shape.thread_text, extra=extra,
                 )
             )  # fmt: skip
 
@@ -419,32 +481,6 @@ def _pointers(text: bytes) -> dict[str, Any]:
         return {}
     names = ("sendbuff", "recvbuff", "acc")
     return {k: v.decode("utf-8", "replace") for k, v in zip(names, found.groups(), strict=True) if v is not None}
-
-
-def _choice(groups: tuple[Any, ...] | None) -> dict[str, Any]:
-    """Algorithm, protocol, channels and NCCL's own estimate (µs), as far as the line has them."""
-    if groups is None:
-        return {}
-    _, kind, _, algorithm, protocol, time, low, high, kernel, channels, copy = groups
-    out: dict[str, Any] = {}
-    if algorithm is not None:
-        out["algorithm"] = _spelled(algorithm.decode(), _ALGORITHMS)
-        out["protocol"] = _spelled(protocol.decode(), _PROTOCOLS)
-    elif kernel is not None:
-        out |= {"algorithm": "SYMMETRIC", "kernel": kernel.decode("utf-8", "replace")}
-    else:
-        out |= {"algorithm": "COPY_ENGINE", "kernel": copy.decode("utf-8", "replace")}
-    if time is not None:
-        out["estimate_us"] = float(time)
-    if low is not None:
-        out["channels"] = int(high) - int(low) + 1
-    elif channels is not None:
-        out["channels"] = int(channels)
-    return out if kind or out else {}
-
-
-def _spelled(text: str, names: tuple[str, ...]) -> str:
-    return names[int(text)] if text.isdigit() and int(text) < len(names) else text
 
 
 def parse(path: Path, *, strict: bool = False) -> list[Witness]:

@@ -43,7 +43,7 @@ _LEAN: tuple[tuple[str, type | None, str], ...] = (
 )
 """Category, what its rows are decoded as (None: as any event), and how they are read in place."""
 _FLOWS = ("ac2g", "fwdbwd")
-_FULL_NAMES = (b"reco", b"c10d", b"_c10", b"gloo", b"symm")
+FULL_NAMES = (b"reco", b"c10d", b"_c10", b"gloo", b"symm")
 """First bytes of names whose rows need every argument (superset of `comm.COMM_NAME`)."""
 _FULL_KERNELS = (b"nccl",)
 """First bytes of names of kernels that mostly carry arguments of communication."""
@@ -184,7 +184,7 @@ def _sorted(c: _Chunk, frames: Frames | None, heads: tuple[Heads, Heads] | None)
     for category, kind, way in _LEAN:
         key = c.layout.key(category)
         rows = np.flatnonzero((one == _word(key)) & (two == _word(key, 8)) & timed)
-        rows = _plain(words, rows, c.at, key, _FULL_KERNELS if way == "kernel" else _FULL_NAMES) if len(rows) else rows
+        rows = _plain(words, rows, c.at, key, _FULL_KERNELS if way == "kernel" else FULL_NAMES) if len(rows) else rows
         if heads is not None and len(rows) >= _MIN_FIXED:
             left[rows] = False
             fixed, rows = _in_place(c, rows, len(key), way, heads[way in _OF_DEVICE])

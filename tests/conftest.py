@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import compileall
 import os
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Compile the package once: commands that tests start need not, even where writing bytecode is switched off."""
+    if not hasattr(config, "workerinput"):
+        for folder in ("tracekit", "parsers", "rules"):
+            compileall.compile_dir(ROOT / folder, quiet=2)
 
 
 def shared_dir() -> Path | None:

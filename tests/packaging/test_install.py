@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 import sys
 import venv
@@ -13,9 +15,16 @@ ROOT = Path(__file__).resolve().parents[2]
 SAMPLE = ROOT / "sample_traces" / "gpu-tp2-pp2-dp2"
 
 
-def run(*command: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
+def run(*command: str | Path, cwd: Path, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
     """Run a command; its output is in the failure message."""
-    done = subprocess.run([str(c) for c in command], cwd=cwd, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [str(c) for c in command],
+        cwd=cwd,
+        env={**os.environ, **(env or {})},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
     return done
 
@@ -79,3 +88,20 @@ def test_wheel_ships_rules_and_types(wheel: Path) -> None:
     assert "tracekit/py.typed" in names
     shipped = {Path(n).name for n in names if n.startswith("tracekit/rules/") and n.endswith(".toml")}
     assert shipped == {p.name for p in (ROOT / "rules").glob("*.toml")}
+
+
+def test_without_a_compiler(tmp_path: Path) -> None:
+    """The install succeeds, and the pure Python path reads."""
+    python = new_venv(tmp_path / "venv")
+    source = tmp_path / "source"
+    keep = shutil.ignore_patterns(".*", "*.so", "build", "dist", "*.egg-info", "tests", "benchmarks", "demo-out")
+    shutil.copytree(ROOT, source, ignore=keep)
+    run(sys.executable, "-m", "pip", "-q", "--python", python, "install", "--no-deps", "--ignore-installed",
+        "--disable-pip-version-check", source, cwd=tmp_path, env={"CC": "false"})  # fmt: skip
+    where = run(python, "-c", "import tracekit.parsers; print(tracekit.parsers.__file__)", cwd=tmp_path).stdout
+    assert not list(Path(where.strip()).parent.glob("_core*.so"))
+    said = run(python.parent / "tracekit", "--version", cwd=tmp_path, env={"TRACEKIT_CORE": ""}).stdout
+    assert "pure Python (the compiled core is not built)" in said
+    done = run(python.parent / "tracekit", "analyze", SAMPLE, "--json", "--workers", "1", cwd=tmp_path,
+               env={"TRACEKIT_CORE": ""})  # fmt: skip
+    assert '"schema_version"' in done.stdout

@@ -5,14 +5,16 @@ from __future__ import annotations
 import gzip
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 
 from tracekit.errors import BrokenInput, UnusableInput
-from tracekit.parsers import nccl_log, nccl_log_table
+from tracekit.parsers import nccl_log, nccl_log_block
 from tracekit.parsers.nccl_common import elements, resolve_ranks
 from tracekit.parsers.nccl_log import parse
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from tracekit.model import Witness
@@ -266,6 +268,13 @@ def same(a: list[Witness], b: list[Witness]) -> bool:
     ]
 
 
+def line_by_line(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """Read without columns from now on; what was asked for is added to the list."""
+    used: list[object] = []
+    monkeypatch.setattr(nccl_log_block.Block, "calls", lambda block: used.append(block))  # noqa: PLW0108 - to be bound
+    return used
+
+
 @pytest.mark.parametrize("form", ["plain", "tagged", "rccl"])
 def test_columns_and_lines_read_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str) -> None:
     lines = many(3_000)
@@ -277,12 +286,89 @@ def test_columns_and_lines_read_the_same(tmp_path: Path, monkeypatch: pytest.Mon
         ]
     path = tmp_path / "log"
     by_columns = log(path, *lines)
-    used = []
-    monkeypatch.setattr(nccl_log_table, "is_pure", lambda block: bool(used.append(block)))
+    used = line_by_line(monkeypatch)
     assert same(parse(path), by_columns)
     assert used
     assert sum(len(w.calls) for w in by_columns) == 3_000
     assert by_columns[1].calls[-1].op_id == 1_499
+
+
+ODD: dict[int, Callable[[str], str]] = {
+    30: lambda line: line[: line.index("count")] + line,  # cut by another writer
+    31: lambda line: line[:-60],
+    32: lambda line: line.replace("opCount ", "opCount g"),
+    33: lambda line: "[2026-1-3 1:00:00] " + line,
+    34: lambda line: line.replace("sendbuff 0x7f00", "sendbuff 0x" + "7" * 600),
+    35: lambda line: line.replace("count ", "count 99999999999999999999"),
+    36: lambda line: line.replace("h0:", "h0\u00e9:"),
+    37: lambda line: line + "\r",
+}  # fmt: skip
+"""What is odd about a line, by its number modulo 97."""
+
+
+def mixture(n: int) -> list[str]:
+    """Calls with and without a time, choices of algorithms, new communicators, and what no reader likes, among each
+    other.
+    """
+    lines = []
+    for i in range(n):
+        rank, kind = i % 3, i % 97
+        line = call(rank, ("AllReduce", "AllGather", "Send")[i % 3], count=i % 7 + 1, opCount=f"{i:x}", root=i % 2)
+        if kind < 20:
+            line = f"[2026-01-31 12:{i // 600:02}:{i // 10 % 60:02}] {line}"
+        lines.append(ODD.get(kind, str)(line))
+        if rank == 0 and i % 2:
+            size = (i % 7 + 1) * 2
+            lines.append(prefix(0) + f"AllReduce: {size} Bytes -> Algo RING proto LL channel{{Lo..Hi}}={{0..{i % 5}}}")
+        if i % 400 == 399:
+            lines.append(prefix(rank) + init(rank, 2 + i // 400, more=f"commId 0x{i}") + " - Init COMPLETE")
+        if i % 50 == 49:
+            lines += ["not of NCCL", "", prefix(1) + "Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM"]
+    return lines
+
+
+@pytest.mark.parametrize("block", [1 << 19, 40_000])
+@pytest.mark.parametrize("keep", [200_000, 700])
+def test_every_mixture_reads_the_same_in_columns_and_line_by_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int, keep: int
+) -> None:
+    monkeypatch.setattr(nccl_log, "BLOCK", block)
+    monkeypatch.setattr(nccl_log, "MAX_CALLS", keep)
+    lines = mixture(3_000)
+    by_columns = log(tmp_path / "log", *lines)
+    used = line_by_line(monkeypatch)
+    by_lines = parse(tmp_path / "log")
+    assert used
+    assert [w.calls for w in by_columns] == [w.calls for w in by_lines]
+    assert same(by_columns, by_lines)
+    assert [[(h.reason, h.count) for h in w.health] for w in by_columns] == [
+        [(h.reason, h.count) for h in w.health] for w in by_lines
+    ]
+    if keep > 3_000:
+        damaged = sum(i % 97 in (31, 32, 35) for i in range(3_000))
+        calls = [c for w in by_columns for c in w.calls]
+        assert 0 < 3_000 - len(calls) <= damaged + 31  # those cut by another writer are told apart, or left out
+        assert sum("algorithm" in c.extra for c in calls) > 400
+        assert sum("local_time" in c.extra for c in calls) > 600
+
+
+def test_texts_that_differ_anywhere_are_told_apart() -> None:
+    """One bit in any place of a part of any length, short and long."""
+    for width in (1, 7, 8, 9, 30, 64):
+        texts = [bytes(width)] + [bytes(i) + bytes([1 << (i % 8)]) + bytes(width - i - 1) for i in range(width)]
+        block = nccl_log_block.Block(b"".join(texts + texts))
+        start = np.arange(2 * len(texts)) * width
+        codes, first = block.distinct((start, start + width))
+        assert sorted(first.tolist()) == list(range(len(texts)))
+        assert codes[: len(texts)].tolist() == codes[len(texts) :].tolist()
+
+
+def test_equal_mixtures_of_unequal_texts_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nccl_log_block, "_MULTIPLIER", np.uint64(0))  # so that all mixtures are equal
+    block = nccl_log_block.Block(b"aaaabbbbaaaa")
+    start = np.arange(3) * 4
+    codes, _ = block.distinct((start, start + 4))
+    assert codes.tolist() == [0, -1, 0]
 
 
 def test_a_block_with_a_line_of_another_form_is_read_line_by_line(tmp_path: Path) -> None:
@@ -308,7 +394,7 @@ def test_lines_without_end_are_bounded(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(nccl_log, "BLOCK", 1_000)
     (witness,) = log(tmp_path / "log", call(0), "x" * 5_000, call(0))
     assert len(witness.calls) == 2
-    assert [h.reason for h in witness.health] == ["line of more than 1 MiB"]
+    assert [h.reason for h in witness.health] == ["line of more than 1,000 bytes"]
 
 
 def test_compressed_and_cut(tmp_path: Path) -> None:

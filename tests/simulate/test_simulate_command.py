@@ -54,7 +54,7 @@ def test_a_run_file_and_options_over_it(tmp_path: Path) -> None:
     ("args", "message"),
     [
         (["--model", "llama3-8b"], "--layout tp=2"),
-        (["--layout", "pp=2", "--slow", "1"], "RANK=FACTOR"),
+        (["--layout", "pp=2", "--slow", "1"], "NUMBER=VALUE"),
         (["--layout", "pp=2", "--slow", "7=1.5", *SMALL], "ranks 0 to 1"),
         (["--layout", "dp=2", "--data-parallel", "zero2"], "ZeRO-2 is not simulated"),
         (["--layout", "cp=2", "--framework", "torch", "--context-method", "ring"], "torch's context parallelism"),
@@ -74,7 +74,7 @@ def test_mistakes_are_told(args: list[str], message: str, tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("table", "message"),
     [("speed = 3", "no field 'speed'"), ("steps = true", "wrong type"), ("jitter_ratio = 1.0", "jitter_ratio"),
-     ("slow = { x = 2 }", "expected a rank")],
+     ("slow = { x = 2 }", "expected a number and a factor")],
 )  # fmt: skip
 def test_mistakes_of_the_run_file_are_told(table: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "run.toml").write_text(f"[layout]\ntp = 2\n[simulate]\n{table}\n", "utf-8")

@@ -70,11 +70,32 @@ def call_table(labelled: LabelledRank, steps: Sequence[int | None], origin: int)
         "alternatives": [texts[id(c.label)] for c in calls],
         "peers": [_peers(c, labelled.rank) for c in calls],
     } | dict.fromkeys(OF_MATCHING, [None] * n)
+    columns |= _sources(calls, labelled.meta.witness or "trace")
     for name in _OF_CALL:
         columns[name] = list(map(attrgetter(name), calls))
     for name in _OF_LABEL:
         columns[name] = list(map(attrgetter(f"label.{name}"), calls))
     return build("collectives", columns)
+
+
+_TOLD = {
+    "group": ("group_size",), "seq": ("seq",), "size": ("payload_bytes",), "algorithm": ("algorithm", "channels"),
+    "duration": ("exec_ns",), "frame": ("frame",),
+}  # fmt: skip
+"""Field of `Call.sources` → attributes of which one must be known for it to have a source at all."""
+
+
+def _sources(calls: Sequence[Call], own: str) -> dict[str, list[str | None]]:
+    """Columns `source_*`: what no other source gave is the recording's own word; of several sources the last counts."""
+    told = {c.sources: dict(c.sources) for c in calls}
+    out: dict[str, list[str | None]] = {}
+    for field, attributes in _TOLD.items():
+        known = [[getattr(c, a) is not None for c in calls] for a in attributes]
+        out[f"source_{field}"] = [
+            (told[c.sources].get(field, own) if c.sources else own) if any(k) else None
+            for c, k in zip(calls, zip(*known, strict=True), strict=True)
+        ]
+    return out
 
 
 def _peers(call: Call, rank: int | None) -> int | None:
@@ -98,7 +119,7 @@ _LINKS = {c: c.name.lower() for c in LinkConfidence}
 _OF_CALL = (
     "device", "ordinal", "op", "op_raw", "group_name", "group_desc", "group_size", "seq", "comms_id", "src_rank",
     "dst_rank", "in_nelems", "out_nelems", "dtype", "payload_bytes", "stream", "n_activities", "kernel", "family",
-    "coalesced_into", "witness",
+    "coalesced_into", "witness", "algorithm", "protocol", "channels", "exec_ns", "exec_busbw_gbps", "frame",
 )  # fmt: skip
 _OF_LABEL = ("strategy", "axes", "purpose", "phase", "variant", "confidence", "tier", "rule")
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 from tracekit.analysis.accounting import Account, Exposed, RowKey, account
 from tracekit.analysis.consistency import Votes, votes
 from tracekit.analysis.coverage import conflicts, coverage, unlabelled_sites
+from tracekit.analysis.critical.compress import rank_graph
 from tracekit.analysis.detail import activity_table, call_table, group_key
 from tracekit.analysis.findings import rank_findings
 from tracekit.analysis.membership import Membership
@@ -22,6 +23,7 @@ from tracekit.analysis.steps import Window, distinct_markers, launched_in, windo
 from tracekit.model import CPU_DEVICE
 
 if TYPE_CHECKING:
+    from tracekit.analysis.critical.parts import RankGraph
     from tracekit.analysis.pipeline.parts import RankPipeline
     from tracekit.model import LabelledRank
 
@@ -49,6 +51,7 @@ class RankTables:
     unlabelled: list[Row] = field(default_factory=list)
     votes: Votes = field(default_factory=dict)
     pipeline: RankPipeline | None = None
+    critical: RankGraph | None = None
 
 
 def analyze_rank(labelled: LabelledRank, *, origin_ns: int) -> RankTables:
@@ -82,6 +85,7 @@ def analyze_rank(labelled: LabelledRank, *, origin_ns: int) -> RankTables:
     out.unlabelled = unlabelled_sites(labelled)
     out.votes = votes(labelled, calls.step, {s["step"] for s in out.steps if s["complete"]})
     out.pipeline = rank_pipeline(labelled, markers, calls.step, origin_ns)
+    out.critical = rank_graph(labelled, out.steps, origin_ns)
     out.findings += conflicts(labelled)
     out.findings += rank_findings(labelled, out.totals, out.steps, step_of_row, renumbered)
     return out

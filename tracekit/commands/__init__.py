@@ -53,8 +53,19 @@ class _Lazy(click.Group):
             formatter.write_dl(list(COMMANDS.items()))
 
 
+def _version(ctx: click.Context, _: click.Parameter, asked: bool) -> None:
+    if asked:
+        from tracekit.parsers.core import state
+
+        click.echo(f"tracekit, version {__version__}\ndecode stage: {state()}")
+        ctx.exit()
+
+
 @click.group(cls=_Lazy, epilog=EXIT_CODES, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, "--version", "-V", prog_name="tracekit")
+@click.option(
+    "--version", "-V", is_flag=True, is_eager=True, expose_value=False, callback=_version,
+    help="Show the version, and which decode stage reads Kineto files.",
+)  # fmt: skip
 @click.option("--debug", is_flag=True, envvar="TRACEKIT_DEBUG", help="Show the traceback of an unexpected error.")
 @click.pass_context
 def cli(ctx: click.Context, debug: bool) -> None:

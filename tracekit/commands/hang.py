@@ -32,7 +32,7 @@ def command(
 
     PATH is a dump, a folder (searched through) or a glob pattern; all of them together are one job.
     """
-    from tracekit.ingest.witnesses import post_mortem
+    from tracekit.ingest.hanging import post_mortem
 
     found = post_mortem(
         paths, strict=strict, rules=rule_files, world_size=world_size, rank_regex=rank_regex, rank_map=rank_map

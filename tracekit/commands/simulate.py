@@ -32,6 +32,15 @@ DEFAULTS: dict[str, dict[str, Any]] = {
 @click.option(
     "--jitter", type=click.FloatRange(0, 1, max_open=True), metavar="SHARE", help="Spread of durations, e.g. 0.02."
 )
+@click.option("--seed", type=click.IntRange(min=0), metavar="N", help="Another jitter; default 0.")
+@click.option("--slow-stage", metavar="STAGE=FACTOR", multiple=True, help="A pipeline stage with more to compute.")
+@click.option("--long", metavar="MB=FACTOR", multiple=True, help="A micro-batch with more to compute.")
+@click.option("--late-input", metavar="RANK=US", multiple=True, help="A host that waits for its data in each step.")
+@click.option("--slow-link", metavar="RANK=FACTOR", multiple=True, help="A rank whose transfers take longer.")
+@click.option("--p2p-latency", type=click.FloatRange(min=0), metavar="US", help="Added to transfers between stages.")
+@click.option("--end-skew", type=click.FloatRange(min=0), metavar="US", help="How far apart ranks see a transfer end.")
+@click.option("--clock", metavar="NODE=US", multiple=True, help="A node whose clock is ahead.")
+@click.option("--drift", metavar="NODE=PPM", multiple=True, help="A node whose clock runs fast.")
 @click.option("--batched/--overlapped", default=None, help="Megatron's blocking exchanges of 1F1B, or none that block.")
 @click.option("--run", "run_file", metavar="FILE", help="TOML: model, layout, training, hardware, simulate.")
 @click.option(
@@ -41,13 +50,16 @@ DEFAULTS: dict[str, dict[str, Any]] = {
 def command(
     model: str | None, layers: int | None, layout: str | None, hardware: str | None, run_file: str | None, output: Path,
     force: bool, steps: int | None, framework: str | None, slow: tuple[str, ...], jitter: float | None,
-    batched: bool | None, **given: Any,
+    batched: bool | None, seed: int | None, slow_stage: tuple[str, ...], long: tuple[str, ...],
+    late_input: tuple[str, ...], slow_link: tuple[str, ...], p2p_latency: float | None, end_skew: float | None,
+    clock: tuple[str, ...], drift: tuple[str, ...], **given: Any,
 ) -> None:  # fmt: skip
     """Write what a job should look like: one Kineto file a rank and truth.json, which says what is true of them.
 
     Options override the file of --run. Perfetto opens the files, and `tracekit analyze DIR` reads them.
     """
     from tracekit import simulate as sim
+    from tracekit.simulate.options import mapping
     from tracekit.theory import NoNumber, job_of
 
     if output.exists() and not output.is_dir():
@@ -61,7 +73,13 @@ def command(
         tables[name] = {**values, **tables.get(name, {})} if name == "training" else tables.get(name, values)
     if layers is not None:
         tables["model"] = {**tables["model"], "layers": layers}
-    said = {"steps": steps, "framework": framework, "slow": _slow(slow), "jitter_ratio": jitter, "batched": batched}
+    said: dict[str, Any] = {
+        "steps": steps, "framework": framework, "jitter_ratio": jitter, "batched": batched, "seed": seed,
+        "p2p_latency_us": p2p_latency, "end_skew_us": end_skew, "slow": mapping("--slow", slow),
+        "slow_stage": mapping("--slow-stage", slow_stage), "long_micro_batches": mapping("--long", long),
+        "late_input_us": mapping("--late-input", late_input), "slow_link": mapping("--slow-link", slow_link),
+        "clock_us": mapping("--clock", clock), "drift_ppm": mapping("--drift", drift),
+    }  # fmt: skip
     options = sim.options_of({**_settings(run_file), **{k: v for k, v in said.items() if v not in (None, {})}})
     try:
         result = sim.simulate(job_of(tables, defaults=True), options)
@@ -72,20 +90,6 @@ def command(
     except OSError as e:
         raise UsageError(f"{output}: cannot be written ({e.strerror or e})") from e
     click.echo(f"{len(made) - 1} ranks, {len(result.steps)} steps, {result.schedule.name}: {output}")
-
-
-def _slow(given: tuple[str, ...]) -> dict[str, float]:
-    """`RANK=FACTOR` texts; UsageError for others."""
-    out: dict[str, float] = {}
-    for text in given:
-        rank, sign, factor = text.partition("=")
-        try:
-            out[rank] = float(factor)
-        except ValueError:
-            sign = ""
-        if not sign:
-            raise UsageError(f"--slow {text!r} is not RANK=FACTOR, as in 5=1.15")
-    return out
 
 
 def _settings(run_file: str | None) -> dict[str, Any]:

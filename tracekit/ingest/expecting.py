@@ -10,6 +10,7 @@ from tracekit.ingest.crossing import host_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from tracekit.analysis.crossrank.run import CallColumns
     from tracekit.ingest.identity import Part
     from tracekit.ingest.run import RunTables
     from tracekit.ingest.worker import Options, PartResult
@@ -24,16 +25,16 @@ def add_expected(
     added: Sequence[Any],
     options: Options,
     solution: Solution,
-) -> None:
+) -> list[CallColumns | None]:
     """Fill the table `theory` and the calls' columns of it; their files must still be there.
 
-    used: recordings in the run's order; added: what the cross-rank step adds to each.
+    used: recordings in the run's order; added: what the cross-rank step adds to each. Returns the columns of each.
     """
     out.tables["theory"] = []
     exposure, breakdown = (_by_recording(out.tables[n], [getattr(r.tables, n) for r, _ in used]) for n in _SPLIT)
     kept = [x for x in zip(used, added, exposure, breakdown, strict=True) if "collectives" in x[0][0].detail]
     if not kept:
-        return
+        return [None] * len(used)
     from tracekit.analysis.expected.calls import Recording
     from tracekit.analysis.expected.run import expected
 
@@ -52,6 +53,8 @@ def add_expected(
     out.tables["findings"] += found.findings
     out.expected = [c for c, ((r, _), *_) in zip(found.columns, kept, strict=True) if "activities" in r.detail]
     out.theory_inputs = {"inputs": found.inputs, "missing": found.missing, "utilisation": found.utilisation}
+    columns = iter(found.columns)
+    return [next(columns) if "collectives" in r.detail else None for r, _ in used]
 
 
 _SPLIT = ("exposure", "breakdown")

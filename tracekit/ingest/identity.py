@@ -55,8 +55,10 @@ def resolve(parts: list[Part], user: Callable[[str], int | None] | None = None) 
     """Set rank, identity, used and reason of every part. The order of the parts does not matter."""
     decision = Decision()
     coordinate_rank = _coordinate_ranks(parts)
+    files = Counter(p.meta.path for p in parts if p.meta.witness is not None)
     for part in sorted(parts, key=_order):
-        _identify(part, user, coordinate_rank, decision)
+        alone = files[part.meta.path] < 2  # the name of a log of several processes is that of none of them
+        _identify(part, user if alone else None, coordinate_rank, decision, named=alone)
     _doubtful(parts, decision)
     _world_sizes(parts, decision)
     _captures(parts, decision)
@@ -81,14 +83,12 @@ def _identify(
     user: Callable[[str], int | None] | None,
     coordinate_rank: Mapping[tuple[str, int], int],
     decision: Decision,
+    *,
+    named: bool,
 ) -> None:
     meta = part.meta
     given = user(meta.path) if user else None
-    named = rank_in_name(meta.path)
-    if named is None and meta.witness is not None:
-        named = rank_at_end(meta.path)
-    if named is None:
-        named = coordinate_rank.get(_order(part))
+    spelled = _spelled(meta, coordinate_rank.get(_order(part))) if named else None
     content = None if meta.coordinates else meta.rank
     if given is not None:
         part.rank, part.identity = given, "map"
@@ -96,20 +96,30 @@ def _identify(
             part.reason = f"its content says rank {content}; the user's {given} counts"
             decision.note("info", "rank-given", given, f"{meta.path}: {part.reason}")
         return
-    if content is not None and not (meta.on_demand and named is not None):
+    if content is not None and not (meta.on_demand and spelled is not None):
         part.rank, part.identity = content, "groups" if meta.witness is not None else "distributedInfo"
-        if named is not None and named != content:
-            part.reason = f"its name says rank {named}, its content rank {content}: the content counts"
+        if spelled is not None and spelled != content:
+            part.reason = f"its name says rank {spelled}, its content rank {content}: the content counts"
             decision.note("warning", "rank-name-conflict", content, f"{meta.path}: {part.reason}")
         if meta.on_demand:
             part.reason = "an on-demand capture may note a peer's rank, and its name does not tell: check it"
             decision.note("warning", "rank-doubtful", content, f"{meta.path}: rank {content}: {part.reason}")
         return
-    if named is not None:
-        part.rank, part.identity = named, "name"
-        if content is not None and content != named:
-            part.reason = f"on-demand capture says rank {content}, its name rank {named}: the name counts"
-            decision.note("warning", "rank-name-conflict", named, f"{meta.path}: {part.reason}")
+    if spelled is not None:
+        part.rank, part.identity = spelled, "name"
+        if content is not None and content != spelled:
+            part.reason = f"on-demand capture says rank {content}, its name rank {spelled}: the name counts"
+            decision.note("warning", "rank-name-conflict", spelled, f"{meta.path}: {part.reason}")
+
+
+def _spelled(meta: TraceMeta, coordinates: int | None) -> int | None:
+    """Rank that the file's name tells. Digits at the end are a rank in names of the flight recorder only: NCCL's
+    sources name their files by process.
+    """
+    found = rank_in_name(meta.path)
+    if found is None and meta.witness == "flight-recorder":
+        found = rank_at_end(meta.path)
+    return coordinates if found is None else found
 
 
 def _doubtful(parts: list[Part], decision: Decision) -> None:

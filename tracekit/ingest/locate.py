@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from tracekit.errors import UsageError
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from tracekit.ingest.run import Progress
+    from tracekit.ingest.run import Progress, RunTables
     from tracekit.model import LabelledRank
 
 
@@ -40,7 +41,13 @@ def rank_of_run(
         parts = labelled_parts(str(files[0]), options)
         if len(parts) == 1 and rank in (None, parts[0].meta.rank):
             return parts[0]
-    found = run(paths, options, rank_regex=rank_regex, rank_map=rank_map, workers=workers, progress=progress)
+    with TemporaryDirectory(prefix="tracekit-") as folder:
+        options = replace(options, spill=folder)
+        found = run(paths, options, rank_regex=rank_regex, rank_map=rank_map, workers=workers, progress=progress)
+        return _of_run(found, options, rank)
+
+
+def _of_run(found: RunTables, options: Options, rank: int | None) -> LabelledRank:
     rows = [r for r in found.tables["ranks"] if r["used"]]
     hits = [r for r in rows if rank is None or r["rank"] == rank]
     if len(hits) != 1:
@@ -48,5 +55,12 @@ def rank_of_run(
         raise UsageError(
             f"name the rank, as RANK:ID or RANK:TEXT; ranks here: {present} (a trace without rank: give its file alone)"
         )
-    parts = labelled_parts(hits[0]["source"], replace(options, job=found.job, witnesses=found.witnesses))
+    parts = labelled_parts(
+        hits[0]["source"], replace(options, job=found.job, witnesses=found.refs, given=_given(found))
+    )
     return next(p for p in parts if p.meta.part == hits[0]["part"])
+
+
+def _given(found: RunTables) -> dict[str, int]:
+    """Path → rank of the recordings whose rank the user stated."""
+    return {r["source"]: r["rank"] for r in found.tables["ranks"] if r["identity"] == "map" and r["rank"] is not None}

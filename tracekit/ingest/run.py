@@ -10,20 +10,23 @@ from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from tempfile import TemporaryDirectory
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from tracekit.analysis.consistency import minorities
 from tracekit.errors import TracekitError, UnusableInput, UsageError
+from tracekit.ingest.critical import add_critical
 from tracekit.ingest.crossing import add_cross_rank
 from tracekit.ingest.discover import Found, discover
 from tracekit.ingest.expecting import add_expected
+from tracekit.ingest.hanging import add_hang
 from tracekit.ingest.identity import Decision, Part, resolve
 from tracekit.ingest.layout import layout_row
 from tracekit.ingest.optables import read_op_tables
 from tracekit.ingest.pipeline import add_pipelines
 from tracekit.ingest.usermap import user_ranks
-from tracekit.ingest.witnesses import add_hang, gather, health
+from tracekit.ingest.witnesses import Examined, Witnesses, contradictions, examine, gather, health
 from tracekit.ingest.worker import Failure, Options, PartResult, learns_more, rules_of, work
 from tracekit.label.learn import learn, merged
 from tracekit.model import on_unix_clock
@@ -33,9 +36,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tracekit.analysis.crossrank.run import CallColumns
+    from tracekit.ingest.witnesses import Ref
     from tracekit.label.job import Job
     from tracekit.label.layout import JobGroup, Solution
 
+_SMALL_BYTES = 8 << 20
 Progress = Callable[[int, int, str], None]
 Row = dict[str, Any]
 
@@ -47,7 +52,8 @@ class RunTables:
     `added`: what the cross-rank step adds to the calls of each of `details`, or why it cannot; `expected`: what theory
     adds to them, with the inputs it had and what it lacks in `theory_inputs`.
     hang: the post-mortem of the flight recorder dumps (`tracekit.analysis.hang`), None without any.
-    witnesses: rank → file of another account of its calls, joined with its trace.
+    witnesses: rank → files with other accounts of its calls, that were joined with its trace; refs: all such accounts,
+    while the run's folder for them lasts.
     `origin_ns` is the run's origin; `absolute` tells whether it is Unix time.
     """
 
@@ -64,7 +70,8 @@ class RunTables:
     devices: tuple[str, ...] = ()
     frameworks: dict[str, str] = field(default_factory=dict)  # id → title
     hang: Row | None = None
-    witnesses: dict[int, str] = field(default_factory=dict)
+    witnesses: dict[int, list[str]] = field(default_factory=dict)
+    refs: tuple[Ref, ...] = ()
     layout: Row = field(default_factory=lambda: {"declared": None, "inferred": None})
     job: Job | None = None
     solution: Solution | None = None
@@ -84,15 +91,29 @@ def run(
 
     Raises UnusableInput when nothing can be used, or under strict reading when any file is damaged.
     """
-    user = user_ranks(rank_regex, rank_map)
+    with TemporaryDirectory(prefix="tracekit-") as folder:
+        options = options if options.spill else replace(options, spill=folder)
+        return _run(paths, options, workers, user_ranks(rank_regex, rank_map), progress)
+
+
+def _run(
+    paths: Iterable[str | Path],
+    options: Options,
+    workers: int | None,
+    user: Callable[[str], int | None] | None,
+    progress: Progress | None,
+) -> RunTables:
     found = discover(paths, op_tables=True, witnesses=True)
-    witnesses = gather(found.witnesses, user=user)
-    if found.files:
-        options = replace(options, witnesses={rank: one.meta.path for rank, one in witnesses.ranks.items()})
-    else:  # witnesses stand for themselves where no profiler looked
-        found.files, witnesses.failures = found.witnesses, []
-    if user and found.files and all(user(str(f)) is None for f in found.files):
-        raise UsageError(f"--rank-regex / --rank-map: none of the {len(found.files)} files matches; ranks are untold")
+    alone = not found.files
+    witnesses = _gather(found, options, workers, user)
+    given = {str(f): rank for f in found.files if user is not None and (rank := user(str(f))) is not None}
+    options = replace(options, witnesses=tuple(witnesses.refs), given=given)
+    if alone:  # witnesses stand for themselves where no profiler looked
+        primary = {ref.path for ref in witnesses.refs if ref.primary}
+        found.files = [p for p in found.witnesses if str(p) in primary]
+    everything = [*found.files, *found.witnesses]
+    if user and everything and all(user(str(f)) is None for f in everything):
+        raise UsageError(f"--rank-regex / --rank-map: none of the {len(everything)} files matches; ranks are untold")
     results, failures = _work(found, options, workers, progress)
     stragglers = read_op_tables(found.op_tables, strict=options.strict)
     failures += [*stragglers.failures, *witnesses.failures]
@@ -113,10 +134,28 @@ def run(
     out = _collect(results, parts, decision, found, failures, options, solution)
     stragglers.into(out.tables)
     out.job_groups = merged(seen)
-    out.witnesses = dict(options.witnesses)
-    out.tables["health"] += health(witnesses, alone=not options.witnesses and found.files == found.witnesses)
+    out.refs = options.witnesses
+    used = [(r, p.rank) for r, p in zip(results, parts, strict=True) if p.used]
+    joined = {one for r, _ in used for one in r.joined}
+    out.witnesses = {rank: [path for path, _ in r.joined] for r, rank in used if rank is not None and r.joined}
+    out.tables["health"] += health(witnesses, joined, alone=alone)
+    out.tables["findings"] = _in_order([*out.tables["findings"], *contradictions(out.tables["health"])])
     add_hang(out, witnesses, options, job)
     return _with_layout(out, options, job, solution)
+
+
+def _gather(found: Found, options: Options, workers: int | None, user: Callable[[str], int | None] | None) -> Witnesses:
+    """The witnesses among the files; small ones are read here, since starting processes would take longer."""
+    folder = str(options.spill)
+    small = sum(p.stat().st_size for p in found.witnesses) < _SMALL_BYTES
+
+    def each(paths: list[Path]) -> Iterator[list[Examined] | Failure]:
+        there = Found(files=paths)
+        numbers = list(range(len(paths)))
+        for _, got in _each(there, numbers, options, 1 if small else workers, examine):
+            yield got
+
+    return gather(found.witnesses, folder, options, user=user, each=each)
 
 
 def _again(progress: Progress | None) -> Progress | None:
@@ -165,13 +204,17 @@ def _work(
 
 
 def _each(
-    found: Found, numbers: list[int], options: Options, workers: int | None
-) -> Iterator[tuple[Path, list[PartResult] | Failure]]:
+    found: Found,
+    numbers: list[int],
+    options: Options,
+    workers: int | None,
+    task: Callable[[int, str, Options], Any] = work,
+) -> Iterator[tuple[Path, Any]]:
     """(file, outcome) in the order of the files; one process a file at a time, so memory is workers x one rank."""
     count = min(workers or os.cpu_count() or 1, len(numbers))
     if count <= 1:
         for number in numbers:
-            yield found.files[number], work(number, str(found.files[number]), options)
+            yield found.files[number], task(number, str(found.files[number]), options)
         return
     import multiprocessing
 
@@ -182,7 +225,7 @@ def _each(
     )
     try:
         with _no_main_module():
-            jobs = {i: pool.submit(work, i, str(found.files[i]), options) for i in order}
+            jobs = {i: pool.submit(task, i, str(found.files[i]), options) for i in order}
         for i in numbers:
             yield found.files[i], jobs.pop(i).result()
     except BrokenProcessPool as e:
@@ -231,8 +274,9 @@ def _collect(
     out.tables["health"] = _health(results, parts, found, failures)
     out.tables["findings"] = _findings(used, decision, failures)
     added, clocks = add_cross_rank(out, used)
-    add_expected(out, used, added, options, solution)
+    theory = add_expected(out, used, added, options, solution)
     add_pipelines(out, used, clocks, solution)
+    add_critical(out, used, added, clocks, theory)
     out.tables["by_strategy"] = [
         {"rank": t["rank"], "device": t["device"], "strategy": name} | row
         for t in out.tables["totals"]

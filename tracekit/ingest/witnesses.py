@@ -1,196 +1,308 @@
-"""The witnesses of a run: which rank each is, one a rank, and what they tell of a hang."""
+"""The witnesses of a run: accounts of communication beside or instead of a profiler's trace, and which rank each is.
+
+Every file is read once, in workers; the calls of each process go to a file of ours and come back where they are needed.
+What only several files together tell (ranks, members of communicators) is worked out between the two.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import pickle
+from collections import defaultdict
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tracekit.errors import UnusableInput
-from tracekit.ingest.discover import survey
 from tracekit.ingest.names import rank_at_end, rank_in_name
-from tracekit.ingest.usermap import user_ranks
-from tracekit.ingest.worker import Failure, Options, rules_of
+from tracekit.ingest.worker import Failure
 from tracekit.parsers import identify, parse_witness
+from tracekit.parsers.nccl_common import resolve_jobs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-    from pathlib import Path
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from tracekit.ingest.run import RunTables
-    from tracekit.label.job import Job
-    from tracekit.model import LabelledRank, Witness
+    from tracekit.ingest.worker import Options
+    from tracekit.model import Witness
 
 Row = dict[str, Any]
+Choices = dict[tuple[Any, ...], tuple[Any, ...] | None]
 FLIGHT_RECORDER = "flight-recorder"
+NCCL = frozenset({"nccl-log", "nccl-inspector", "nccl-profiler"})
+_FULLEST = (FLIGHT_RECORDER, "nccl-log", "nccl-profiler", "nccl-inspector")
+"""Of several accounts of one rank without a trace, the first stands for the rank and the others are joined to it."""
+CONTRADICTION = " contradict each other: "
+_CHOICE = ("algorithm", "protocol", "channels")
+_MAX_CHOICES = 1 << 14
+
+
+@dataclass(slots=True)
+class Ref:
+    """One process' account, small enough to be handed round.
+
+    given: the user stated its rank. host, pid: the process, where the source tells it. spill: file with the account.
+    calls, last_ns, frames: how much it tells. primary: it stands for its rank where no profiler looked.
+    """
+
+    path: str
+    part: int
+    source: str
+    spill: str
+    rank: int | None = None
+    given: bool = False
+    host: str | None = None
+    pid: int | None = None
+    calls: int = 0
+    last_ns: int = 0
+    frames: int = 0
+    primary: bool = False
+
+    @property
+    def fullness(self) -> tuple[int, int, int]:
+        """The later recording counts, and of one recording the form with frames."""
+        return self.last_ns, self.frames, self.calls
+
+
+@dataclass(slots=True)
+class Examined:
+    """What reading one account leaves behind: its reference, the account without calls, choices that NCCL made."""
+
+    ref: Ref
+    stub: Witness
+    choices: Choices
 
 
 @dataclass(slots=True)
 class Witnesses:
-    """`ranks`: the fullest witness of each rank; `notes`: what is odd; `unknown`: paths without a rank; `others`:
-    files of other formats.
-    """
+    """`refs`: every account, in order of path; `notes`: what is odd; `others`: files of other formats."""
 
-    ranks: dict[int, Witness] = field(default_factory=dict)
-    unknown: list[str] = field(default_factory=list)
+    refs: list[Ref] = field(default_factory=list)
     others: list[Path] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     failures: list[Failure] = field(default_factory=list)
     world_size: int | None = None
 
+    def ranks(self, source: str) -> dict[int, Ref]:
+        """The fullest account of each rank by one source."""
+        out: dict[int, Ref] = {}
+        for ref in self.refs:
+            if ref.source == source and ref.rank is not None:
+                best = out.get(ref.rank)
+                if best is None or ref.fullness > best.fullness:
+                    out[ref.rank] = ref
+        return dict(sorted(out.items()))
+
 
 def gather(
     paths: Iterable[Path],
+    folder: str,
+    options: Options,
     *,
-    strict: bool = False,
     user: Callable[[str], int | None] | None = None,
-    sources: tuple[str, ...] = (FLIGHT_RECORDER,),
+    sources: frozenset[str] | None = None,
+    each: Callable[[list[Path]], Iterator[list[Examined] | Failure]] | None = None,
 ) -> Witnesses:
-    """Read witnesses of some formats and tell their ranks: the user's word, else the content, else the name (digits
-    at its end).
+    """Read witnesses and tell their ranks: the user's word, else the content of all of them, else the name.
+
+    folder: for the accounts, to be read again with `load` while it lasts. sources: formats wanted (None = all).
+    each: reads the files, perhaps in several processes.
     """
     out = Witnesses()
-    worlds: list[int] = []
+    wanted: list[Path] = []
     for path in sorted(paths):
-        if identify(path).name not in sources:
-            out.others.append(path)
-            continue
-        try:
-            found = parse_witness(path, strict=strict)
-        except UnusableInput as e:
-            out.failures.append(Failure(str(path), str(e)))
-            continue
-        for one in found:
-            _add(out, one, user)
-            if one.meta.world_size:
-                worlds.append(one.meta.world_size)
+        known = sources is None or identify(path).name in sources
+        (wanted if known else out.others).append(path)
+    if each is None:
+        results = iter([examine(i, str(p), replace(options, spill=folder)) for i, p in enumerate(wanted)])
+    else:
+        results = each(wanted)
+    found: list[Examined] = []
+    for got in results:
+        if isinstance(got, Failure):
+            out.failures.append(got)
+        else:
+            found += got
+    _identify(found, user, out)
+    _share_choices(found)
+    for one in found:
+        one.ref.host, one.ref.pid = one.stub.meta.host_name, _pid(one.stub)
+        with Path(one.ref.spill + ".meta").open("wb") as sink:
+            pickle.dump((one.stub, one.choices), sink, protocol=5)
+    out.refs = [one.ref for one in found]
+    _choose(out)
+    worlds = [w for one in found if (w := one.stub.meta.world_size)]
     out.world_size = max(worlds, key=lambda w: (worlds.count(w), w), default=None)
     return out
 
 
-def _add(out: Witnesses, one: Witness, user: Callable[[str], int | None] | None) -> None:
-    path = one.meta.path
-    named = rank_in_name(path)
-    named = rank_at_end(path) if named is None else named
-    given = user(path) if user else None
-    content = one.meta.rank
-    if content is not None and named is not None and content != named and given is None:
-        out.notes.append(f"{path}: its name says rank {named}, its groups rank {content}: the content counts")
-    rank = next((r for r in (given, content, named) if r is not None), None)
-    if rank is None:
-        out.unknown.append(path)
-        return
-    one.meta.rank = rank
-    other = out.ranks.get(rank)
-    if other is not None and _fullness(other) >= _fullness(one):
-        return
-    out.ranks[rank] = one
+def examine(number: int, path: str, options: Options) -> list[Examined] | Failure:
+    """Read one file; its accounts go to files of ours in `options.spill`. Never raises for bad input."""
+    try:
+        witnesses = parse_witness(path, strict=options.strict)
+    except UnusableInput as e:
+        return Failure(path, str(e))
+    out = []
+    for witness in witnesses:
+        spill = str(Path(str(options.spill)) / f"witness-{number:06d}-{witness.meta.part}")
+        with Path(spill).open("wb") as sink:
+            pickle.dump(witness.calls, sink, protocol=5)
+        calls, witness.calls = witness.calls, []
+        ref = Ref(
+            path, witness.meta.part, witness.source, spill, calls=len(calls),
+            last_ns=max((c.created_ns or 0 for c in calls), default=0), frames=sum(len(c.frames) for c in calls),
+        )  # fmt: skip
+        out.append(Examined(ref, witness, _choices(replace(witness, calls=calls))))
+    return out
 
 
-def _fullness(one: Witness) -> tuple[int, int]:
-    """The later recording counts, and of one recording the form with frames."""
-    last = max((c.created_ns or 0 for c in one.calls), default=0)
-    return last, sum(len(c.frames) for c in one.calls)
+def load(ref: Ref) -> Witness:
+    """The account behind a reference, with what the others told of it. Its file is ours, written by this very run."""
+    with Path(ref.spill + ".meta").open("rb") as source:
+        stub, choices = pickle.load(source)  # noqa: S301
+    with Path(ref.spill).open("rb") as source:
+        calls = pickle.load(source)  # noqa: S301
+    witness: Witness = replace(stub, calls=calls)
+    hashes = {g.key: g.comm_hash for g in witness.groups}
+    if choices:
+        for call in calls:
+            choice = choices.get((hashes.get(call.group), call.op_raw, call.in_nelems, call.dtype))
+            if choice is not None and "algorithm" not in call.extra:
+                call.extra = call.extra | {k: v for k, v in zip(_CHOICE, choice, strict=True) if v is not None}
+    return witness
 
 
-def hang(found: Witnesses, options: Options, job: Job | None = None) -> Row:
-    """The post-mortem of `tracekit.analysis.hang`, with labels. job: what the run knows; else the dumps speak alone."""
-    from tracekit.analysis.hang import RankDump, post_mortem
-    from tracekit.label.witness import issued
+def _choices(witness: Witness) -> Choices:
+    """NCCL's choice for each kind of call of a communicator; None where it chose differently from time to time.
 
-    words = rules_of(options).vocabulary
-    labelled = label_all(found, options, job)
-    dumps = [
-        RankDump(rank, one, dict(zip(issued(one, words), labelled[rank].calls, strict=True)))
-        for rank, one in found.ranks.items()
-    ]
-    return post_mortem(dumps, found.world_size)
-
-
-def post_mortem(
-    paths: Iterable[str | Path],
-    *,
-    strict: bool = False,
-    rules: Iterable[str | Path] = (),
-    world_size: int | None = None,
-    rank_regex: str | None = None,
-    rank_map: str | Path | None = None,
-) -> Row:
-    """`hang` of the dumps below `paths`, with `sources` and `notes` (what could not be used, or is odd).
-
-    Raises UnusableInput when there is no dump with a rank, or under strict reading when any is damaged.
+    Only the first rank of a communicator prints them, but they hold for all: ranks have to agree.
     """
-    files = survey(paths, witnesses=True)
-    if not files.witnesses:
-        seen = [(p, "a profiler's trace") for p in files.files] + [(p, what.title) for p, what in files.others]
-        shown = "".join(f"\n  {p}: {title}" for p, title in seen[:5])
-        raise UnusableInput(
-            f"no flight recorder dump among {len(seen)} files; torch writes them when its watchdog times out, if "
-            f"TORCH_FR_BUFFER_SIZE=2000 and TORCH_NCCL_DUMP_ON_TIMEOUT=1 were set{shown}"
-        )
-    found = gather(files.witnesses, strict=strict, user=user_ranks(rank_regex, rank_map))
-    if found.failures and (strict or not found.ranks):
-        raise UnusableInput("\n".join(f.message for f in found.failures[:5]))
-    if not found.ranks:
-        raise UnusableInput(
-            f"{found.unknown[0]}: neither its groups nor its name tell the rank of this dump; give --rank-regex or "
-            "--rank-map"
-        )
-    found.world_size = world_size or found.world_size
-    notes = [*found.notes, *(f.message for f in found.failures)]
-    notes += [f"{p}: its rank is not known, so it is left out; give --rank-regex or --rank-map" for p in found.unknown]
-    how = Options(strict=strict, rules=tuple(str(r) for r in rules))
-    return hang(found, how) | {"sources": sorted(w.meta.path for w in found.ranks.values()), "notes": notes}
+    hashes = {g.key: g.comm_hash for g in witness.groups}
+    out: Choices = {}
+    for call in witness.calls:
+        if "algorithm" not in call.extra or (name := hashes.get(call.group or "")) is None:
+            continue
+        choice = tuple(call.extra.get(n) for n in _CHOICE)
+        key = name, call.op_raw, call.in_nelems, call.dtype
+        if out.setdefault(key, choice) != choice:
+            out[key] = None
+        if len(out) >= _MAX_CHOICES:
+            break
+    return out
 
 
-def health(found: Witnesses, *, alone: bool) -> list[Row]:
-    """What `health` says of witnesses. alone: there is no profiler's trace, so that all of them were analysed."""
+def _share_choices(found: Sequence[Examined]) -> None:
+    every: dict[Any, Choices] = defaultdict(dict)
+    for one in found:
+        for key, choice in one.choices.items():
+            known = every[key[0]]
+            known[key] = choice if known.get(key, choice) == choice else None
+    for one in found:
+        one.choices = {}
+        for name in {g.comm_hash for g in one.stub.groups} & every.keys():
+            one.choices |= every[name]
+
+
+def _identify(found: Sequence[Examined], user: Callable[[str], int | None] | None, out: Witnesses) -> None:
+    parts: dict[str, int] = defaultdict(int)
+    for one in found:
+        parts[one.ref.path] += 1
+    for one in found:
+        given = user(one.ref.path) if user is not None and parts[one.ref.path] == 1 else None
+        if given is not None:
+            content = one.stub.meta.rank
+            if content is not None and content != given:
+                out.notes.append(f"{one.ref.path}: its content says rank {content}; the user's {given} counts")
+            one.ref.given, one.ref.rank = True, given
+            one.stub.meta.rank = given
+    resolve_jobs([one.stub for one in found if one.ref.source in NCCL])
+    for one in found:
+        if one.ref.given:
+            continue
+        content, named = one.stub.meta.rank, None
+        if parts[one.ref.path] == 1:
+            named = rank_in_name(one.ref.path)
+            if named is None and one.ref.source == FLIGHT_RECORDER:
+                named = rank_at_end(one.ref.path)
+        if content is not None and named is not None and content != named:
+            out.notes.append(
+                f"{one.ref.path}: its name says rank {named}, its groups rank {content}: the content counts"
+            )
+        one.ref.rank = content if content is not None else named
+
+
+def _choose(out: Witnesses) -> None:
+    """The fullest source of each rank, or of each process without one, stands for it; of several accounts by that
+    source identity takes one.
+    """
+    same: dict[object, list[Ref]] = defaultdict(list)
+    for i, ref in enumerate(out.refs):
+        process = (ref.host, ref.pid) if ref.pid is not None else i
+        same[process if ref.rank is None else ref.rank].append(ref)
+    for refs in same.values():
+        best = max(refs, key=_worth)
+        for ref in refs:
+            ref.primary = ref.source == best.source
+            if ref.source == FLIGHT_RECORDER and ref is not best and ref.rank is not None and ref.primary:
+                out.notes.append(f"{ref.path}: rank {ref.rank} told twice; the later and fuller {best.path} counts")
+
+
+def _worth(ref: Ref) -> tuple[bool, int, tuple[int, int, int]]:
+    order = -_FULLEST.index(ref.source) if ref.source in _FULLEST else -len(_FULLEST)
+    return ref.calls > 0, order, ref.fullness
+
+
+def _pid(stub: Witness) -> int | None:
+    """NCCL's sources tell the process as "host:pid" or "pid"."""
+    number = str(stub.meta.extra.get("process", "")).rpartition(":")[2]
+    return int(number) if number.isdecimal() else None
+
+
+def of_process(
+    refs: Iterable[Ref], *, rank: int | None, pids: frozenset[int] = frozenset(), host: str | None = None
+) -> list[Ref]:
+    """The accounts of one process, one a source: by the process' number where both tell it, else by rank.
+
+    pids: process numbers that the trace shows; the same number on two hosts is told apart by host and rank.
+    """
+    by_source: dict[str, list[Ref]] = defaultdict(list)
+    for ref in refs:
+        if _is_of(ref, rank, pids, host):
+            by_source[ref.source].append(ref)
+    return [max(same, key=lambda r: (r.rank == rank, r.fullness)) for _, same in sorted(by_source.items())]
+
+
+def _is_of(ref: Ref, rank: int | None, pids: frozenset[int], host: str | None) -> bool:
+    if ref.given or ref.pid is None or not pids:
+        return rank is not None and ref.rank == rank
+    if ref.pid not in pids:
+        return False
+    return not (ref.host and host) or ref.host.split(".")[0] == host.split(".")[0]
+
+
+def contradictions(rows: Iterable[Row]) -> list[Row]:
+    """A finding for each rank and source whose account contradicts the trace. rows: of the table `health`."""
+    out = []
+    for row in rows:
+        if CONTRADICTION in row["reason"]:
+            message = f"{row['reason']}: {row['count']} times ({row['example']})"
+            out.append(
+                {"severity": "warning", "code": "witness-contradiction", "rank": row["rank"], "message": message}
+            )
+    return out
+
+
+def health(found: Witnesses, joined: Iterable[tuple[str, int]], *, alone: bool) -> list[Row]:
+    """What `health` says of witnesses. joined: (path, part) of those that were tied to a recording; alone: there is no
+    profiler's trace, so that the others were analysed.
+    """
     rows: list[tuple[str | None, str, str]] = [(None, "witness of doubtful identity", note) for note in found.notes]
-    if not alone:
-        rows += [
-            (path, "witness without a rank, not joined", "give --rank-regex or --rank-map") for path in found.unknown
-        ]
-        rows += [
-            (str(path), f"not joined with the traces: {identify(path).title}", "analyse it alone")
-            for path in found.others
-        ]
+    used = set(joined)
+    for ref in found.refs:
+        if (ref.path, ref.part) in used or (alone and (ref.primary or ref.source == FLIGHT_RECORDER)):
+            continue
+        who = f"process {ref.host or ''}:{ref.pid}" if ref.pid is not None else "no process"
+        rank = "no rank" if ref.rank is None else f"rank {ref.rank}"
+        rows.append((ref.path, f"{ref.source} of no trace here, not joined", f"it tells {who} and {rank}"))
     return [
         {"rank": None, "source": source or "", "severity": "info", "reason": reason, "count": 1, "example": example}
         for source, reason, example in rows
     ]
-
-
-def add_hang(out: RunTables, found: Witnesses, options: Options, job: Job) -> None:
-    """Add the post-mortem of the dumps among a run's files, and a finding for each suspect.
-
-    A dump of a job that still ran may show a circle or a transfer under way: that is no finding.
-    """
-    if not found.ranks:
-        return
-    found.world_size = found.world_size or out.world_size
-    out.hang = hang(found, options, job)
-    for s in out.hang["suspects"]:
-        if s["kind"] != "circle":
-            message = f"hang: rank {s['rank']} is a suspect (confidence {s['confidence']:.2f}): {s['reason']}"
-            row = {"severity": "warning", "code": f"hang-{s['kind']}", "rank": s["rank"], "message": message}
-            out.tables["findings"].append(row)
-
-
-def label_all(found: Witnesses, options: Options, job: Job | None = None) -> dict[int, LabelledRank]:
-    """Every rank labelled with what all of them show."""
-    from tracekit.label.apply import Labeller
-    from tracekit.label.job import Job
-    from tracekit.label.learn import learn
-    from tracekit.label.observe import observe
-    from tracekit.label.witness import describe_witness
-
-    rules = rules_of(options)
-    out = {rank: describe_witness(one, rules) for rank, one in sorted(found.ranks.items())}
-    labellers = {rank: Labeller(one, rules) for rank, one in out.items()}
-    if job is None:
-        for labeller in labellers.values():
-            labeller.label(Job())
-        seen = [observe(out[r], rules, labeller.traffic) for r, labeller in labellers.items()]
-        job, _ = learn(seen, options.declared, rules.layouts)
-    for labeller in labellers.values():
-        labeller.label(job)
-    return out

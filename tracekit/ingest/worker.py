@@ -10,9 +10,10 @@ from tracekit.errors import UnusableInput
 from tracekit.label.learn import Declared, view
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from tracekit.analysis import RankTables
+    from tracekit.ingest.witnesses import Ref
     from tracekit.label import Rules
     from tracekit.label.job import Job
     from tracekit.label.learn import View
@@ -27,7 +28,8 @@ class Options:
     detail: folder for what each trace leaves on disk (Arrow files), or None for nothing, and so no cross-rank step.
     activities: leave the table of device activities there, too.
     declared: what the user says of layout and groups; job: what all ranks together show, once that is known.
-    witnesses: rank → file that tells its communication from another side (a flight recorder dump).
+    witnesses: accounts of communication from another side (flight recorder, NCCL's log, …), with the processes or
+    ranks they belong to; spill: folder that holds them. given: path → rank, as the user states it.
     """
 
     strict: bool = False
@@ -37,12 +39,16 @@ class Options:
     activities: bool = True
     declared: Declared = field(default_factory=Declared)
     job: Job | None = None
-    witnesses: Mapping[int, str] = field(default_factory=dict)
+    witnesses: tuple[Ref, ...] = ()
+    spill: str | None = None
+    given: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class PartResult:
-    """One trace, without its rank yet: rows hold rank None and times from `origin_ns`."""
+    """One trace, without its rank yet: rows hold rank None and times from `origin_ns`. joined: (path, part) of the
+    other accounts that were tied to it.
+    """
 
     meta: TraceMeta
     window: tuple[int, int]
@@ -52,6 +58,7 @@ class PartResult:
     origin_ns: int
     observed: Observed
     used_view: View
+    joined: tuple[tuple[str, int], ...] = ()
     detail: dict[str, str] = field(default_factory=dict)
 
 
@@ -106,6 +113,10 @@ def read(path: str, rules: Rules, options: Options) -> list[RankTrace | Witness]
     from tracekit.parsers import identify, parse, parse_witness
 
     if identify(Path(path)).witness:
+        if mine := [ref for ref in options.witnesses if ref.path == path]:
+            from tracekit.ingest.witnesses import load
+
+            return [load(ref) for ref in mine if ref.primary]
         return [*parse_witness(path, strict=options.strict)]
     return [*parse(path, strict=options.strict, frames=rules.frames, frame_names=rules.frame_names)]
 
@@ -129,9 +140,13 @@ def label(trace: RankTrace | Witness, rules: Rules, options: Options) -> tuple[L
 
     if isinstance(trace, Witness):
         labelled = describe_witness(trace, rules)
+        own = next((r for r in options.witnesses if (r.path, r.part) == (trace.meta.path, trace.meta.part)), None)
+        pids = frozenset({own.pid}) if own is not None and own.pid is not None else frozenset()
+        _join(labelled, rules, options, pids, [r for r in options.witnesses if r.source != trace.source])
     else:
         labelled = describe_rank(trace, rules)
-        _join(labelled, rules, options)
+        pids = frozenset(int(t.pid) for t in trace.tracks if t.pid.isdecimal())
+        _join(labelled, rules, options, pids, options.witnesses)
     labeller = Labeller(labelled, rules)
     labeller.label(options.job or Job())
     observed = observe(labelled, rules, labeller.traffic)
@@ -143,18 +158,27 @@ def label(trace: RankTrace | Witness, rules: Rules, options: Options) -> tuple[L
     return labelled, observed, job
 
 
-def _join(labelled: LabelledRank, rules: Rules, options: Options) -> None:
-    """Take what the witness of this rank knows more; the trace tells its rank, or its name does."""
-    from tracekit.ingest.names import rank_in_name
-    from tracekit.label.join import join
-    from tracekit.parsers import parse_witness
+def _join(
+    labelled: LabelledRank, rules: Rules, options: Options, pids: frozenset[int], witnesses: Sequence[Ref]
+) -> None:
+    """Take what the other accounts of this process know more; the user, the trace or its name tell its rank.
 
+    Joined are, in this order: what knows groups and frames, then what knows NCCL's choices and times.
+    """
+    from tracekit.ingest.names import rank_in_name
+    from tracekit.ingest.witnesses import load, of_process
+    from tracekit.label.join import join
+
+    if not witnesses:
+        return
     meta = labelled.meta
-    rank = meta.rank if meta.rank is not None else rank_in_name(meta.path)
-    path = options.witnesses.get(rank) if rank is not None else None
-    if path is not None:
-        for witness in parse_witness(path, strict=options.strict):
-            join(labelled, witness, rules)
+    told = meta.rank if meta.rank is not None else rank_in_name(meta.path)
+    rank = options.given.get(meta.path, told)
+    labelled.rank = rank
+    for ref in of_process(witnesses, rank=rank, pids=pids, host=meta.host_name):
+        join(labelled, load(ref), rules)
+        labelled.joined += ((ref.path, ref.part),)
+    labelled.rank = meta.rank
 
 
 def work(number: int, path: str, options: Options) -> list[PartResult] | Failure:
@@ -212,6 +236,7 @@ def _analyse(labelled: LabelledRank, observed: Observed, job: Job, name: str, op
         origin_ns=origin,
         observed=observed,
         used_view=view(job, observed),
+        joined=labelled.joined,
         detail=detail,
     )
 

@@ -12,10 +12,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tracekit.label.apply import UNDESCRIBED, described
+from tracekit.label.communicators import SOURCES, join_nccl
+from tracekit.label.enrich import Enricher
 from tracekit.label.frameworks import detect
 from tracekit.label.groups import Groups
 from tracekit.label.vocabulary import nelems
-from tracekit.label.witness import frames, issued, number
+from tracekit.label.witness import folded_calls, frames, issued, number
 from tracekit.model import CommArgs, HealthEntry, on_unix_clock
 
 if TYPE_CHECKING:
@@ -38,14 +40,21 @@ def join(rank: LabelledRank, witness: Witness, rules: Rules) -> Join:
     """Join one rank, before its labels: fills group, number and frames where the trace has none; notes the outcome
     in `rank.health`. The trace's own word always stands.
     """
+    witness.calls = folded_calls(witness, rules.vocabulary)
+    if witness.source in SOURCES:
+        join_nccl(rank, witness, rules.vocabulary)
+        number(rank.calls)
+        return Join()
     found = tie(rank, witness, rules)
+    enricher = Enricher(witness.source)
     declared = Groups(rank.meta)
     groups = {g.key: g for g in witness.groups}
     for position, (at, how) in found.tied.items():
         call, seen = rank.calls[position], witness.calls[at]
-        call.witness = f"{witness.source}:{how}"
+        call.witness = " ".join(filter(None, (call.witness, f"{witness.source}:{how}")))
         _check(call, seen, groups.get(seen.group or ""), found.odd)
-        _fill(call, seen, groups.get(seen.group or ""), declared)
+        _fill(call, seen, groups.get(seen.group or ""), declared, enricher)
+        enricher.fill(call, seen)
         if not call.frames:
             call.frames = frames(seen, rules)
     number(rank.calls)
@@ -123,7 +132,7 @@ def _check(call: Call, seen: WitnessCall, group: WitnessGroup | None, odd: Count
             odd[what] += 1
 
 
-def _fill(call: Call, seen: WitnessCall, group: WitnessGroup | None, declared: Groups) -> None:
+def _fill(call: Call, seen: WitnessCall, group: WitnessGroup | None, declared: Groups, enricher: Enricher) -> None:
     """What the trace lacks; members of a group that the witness only names come from the trace's own metadata."""
     if group is not None and call.group_name is None and group.name is not None:
         known = declared.resolve(CommArgs(pg_name=group.name, pg_desc=group.desc, group_size=group.size))
@@ -132,10 +141,13 @@ def _fill(call: Call, seen: WitnessCall, group: WitnessGroup | None, declared: G
             call.group_name, call.group_desc = group.name, group.desc or known.desc
             call.members = group.ranks or known.members or call.members
             call.group_size = len(call.members) if call.members else call.group_size or known.size
+            enricher.told(call, "group")
     elif group is not None and call.group_name == group.name and call.group_desc in (None, *UNDESCRIBED):
         call.group_desc = group.desc or call.group_desc
     if call.seq is None and call.group_name is not None:
         call.seq = seen.p2p_seq if seen.is_p2p else seen.seq
+        if call.seq is not None:
+            enricher.told(call, "seq")
 
 
 def _health(rank: LabelledRank, witness: Witness, found: Join) -> list[HealthEntry]:

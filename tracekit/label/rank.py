@@ -11,6 +11,7 @@ from tracekit.label.apply import Labeller, described
 from tracekit.label.chunks import find_chunks
 from tracekit.label.collectives import Attached, attach, describe_activities
 from tracekit.label.engine import explain
+from tracekit.label.fold import fold_calls
 from tracekit.label.frameworks import detect
 from tracekit.label.groups import Groups
 from tracekit.label.host import (
@@ -34,6 +35,7 @@ from tracekit.label.job import Job
 from tracekit.label.kernels import COMPUTE, DeviceKinds, classify
 from tracekit.label.place import places
 from tracekit.label.steps import Steps, find_steps
+from tracekit.label.syncs import host_times
 from tracekit.model import NO_TIME, Activities, Call, DeviceClass, HealthEntry, HostCat, Kind, LabelledRank
 from tracekit.parsers.links import Links, link
 
@@ -82,7 +84,7 @@ def describe_rank(trace: RankTrace, rules: Rules) -> LabelledRank:
     else:
         activities = _device_activities(trace, links, kinds, found)
     _scopes(trace, links, host, found, rules)
-    calls = _in_order(found.calls, activities)
+    calls = fold_calls(_in_order(found.calls, activities), trace.meta.rank, activities)
     for call, place in zip(calls, places(calls, trace, steps), strict=True):
         call.place = place
     descriptions = described(calls, trace.meta)
@@ -98,6 +100,7 @@ def describe_rank(trace: RankTrace, rules: Rules) -> LabelledRank:
         frameworks=detect(rules.frameworks, trace.names, trace.meta.extra, descriptions),
         step_names=steps.names,
         pipeline=find_chunks(trace, rules.chunks) if any(c.op in POINT_TO_POINT for c in calls) else None,
+        host=host_times(trace),
     )
 
 

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tracekit.label.apply import Labeller, described
+from tracekit.label.enrich import Enricher
+from tracekit.label.fold import fold_witness
 from tracekit.label.frameworks import detect
 from tracekit.label.job import Job
 from tracekit.label.place import places_by_order
@@ -40,16 +42,26 @@ def label_witness(witness: Witness, rules: Rules, job: Job | None = None) -> Lab
     return out
 
 
-def describe_witness(witness: Witness, rules: Rules) -> LabelledRank:
+def describe_witness(witness: Witness, rules: Rules, *, fold: bool = True) -> LabelledRank:
     """Everything of `label_witness` but the labels; `meta.groups`, window and health come from the witness, too.
 
     The end of a coalesced group and what moves no data are no calls: `issued` tells which of the witness' calls count.
+    fold: sends and receives that are an all-to-all become one call, so that `issued` speaks of `witness.calls` as they
+    are from now on.
     """
     words = rules.vocabulary
     groups = {g.key: g for g in witness.groups}
+    folded = len(witness.calls)
+    if fold:
+        witness.calls = folded_calls(witness, words)
+    folded -= len(witness.calls)
     counted = issued(witness, words)
     asked: dict[int, tuple[str, ...]] = {}
+    enricher = Enricher(witness.source)
     calls = [_call(witness.calls[i], groups, rules, asked) for i in counted]
+    for call, i in zip(calls, counted, strict=True):
+        enricher.fill(call, witness.calls[i])
+    _without_shared_numbers(witness, calls)
     number(calls)
     if witness.landmarks:
         order = [witness.calls[i].record for i in counted]
@@ -61,11 +73,13 @@ def describe_witness(witness: Witness, rules: Rules) -> LabelledRank:
     meta = witness.meta
     meta.witness = witness.source
     meta.groups = tuple(
-        ProcessGroup(g.name, g.desc, g.size, g.ranks, g.backend) for g in witness.groups if g.name is not None
+        ProcessGroup(name, g.desc, g.size, g.ranks, g.backend) for g in witness.groups if (name := _name(g)) is not None
     )
     stacks = {id(call.frames): call.frames for call in witness.calls}
     names = dict.fromkeys(f for stack in stacks.values() for f in stack)
     health = list(witness.health)
+    if folded:
+        health.append(HealthEntry("sends and receives that are part of an all-to-all", folded))
     if left_out := len(witness.calls) - len(counted):
         health.append(HealthEntry("entries that move no data (the end of a coalesced group and the like)", left_out))
     return LabelledRank(
@@ -79,6 +93,29 @@ def describe_witness(witness: Witness, rules: Rules) -> LabelledRank:
         window_ns=_window(witness.calls),
         frameworks=detect(rules.frameworks, names, meta.extra, described(calls, meta)),
     )
+
+
+def folded_calls(witness: Witness, words: Vocabulary) -> list[WitnessCall]:
+    """The witness' calls with the sends and receives that are an all-to-all as one (`tracekit.label.fold`)."""
+    sends = {"send": True, "recv": False}
+    return fold_witness(witness, lambda raw: sends.get(words.op(raw)[0]))
+
+
+def _name(group: WitnessGroup) -> str | None:
+    """Name of a group; a communicator's identity is one, too: all its ranks share it."""
+    return group.name or group.comm_hash
+
+
+def _without_shared_numbers(witness: Witness, calls: Sequence[Call]) -> None:
+    """NCCL counts transfers and collectives of a communicator together, so where it has both, the numbers of a
+    collective differ between ranks: then they are no sequence numbers.
+    """
+    if witness.source != "nccl-log":
+        return
+    mixed = {_key(c) for c in calls if c.op in ("send", "recv")}
+    for call in calls:
+        if _key(call) in mixed:
+            call.seq = None
 
 
 def issued(witness: Witness, words: Vocabulary) -> list[int]:
@@ -110,7 +147,7 @@ def _call(seen: WitnessCall, groups: dict[str, WitnessGroup], rules: Rules, aske
         op=op,
         op_raw=seen.op_raw,
         call_ts=seen.created_ns,
-        group_name=group.name,
+        group_name=_name(group),
         group_desc=group.desc,
         group_size=group.size,
         members=group.ranks,
@@ -156,9 +193,13 @@ def number(calls: Iterable[Call]) -> None:
     """Number the calls of each group in order of issue."""
     ordinal: Counter[object] = Counter()
     for call in calls:
-        key = (call.group_name, call.members if call.group_name is None else None, call.group_size)
+        key = _key(call)
         call.ordinal = ordinal[key]
         ordinal[key] += 1
+
+
+def _key(call: Call) -> object:
+    return call.group_name, call.members if call.group_name is None else None, call.group_size
 
 
 def _window(calls: Sequence[WitnessCall]) -> tuple[int, int]:

@@ -92,7 +92,11 @@ class Call:
     Times are int ns on the file's clock. `members`: global ranks of the group where known.
     `coalesced_into`: position of the call that owns the shared kernel of a coalesced group.
     `via`: the operators that belong to the call itself (functional, c10d or engine operator), outermost first.
-    `witness`: source and way ("flight-recorder:seq") by which another account of the call was tied to it.
+    `witness`: sources and ways ("flight-recorder:seq") by which other accounts of the call were tied to it, joined by
+    blanks.
+    `algorithm`, `protocol`, `channels`: as NCCL chose them; `exec_ns`, `exec_busbw_gbps`: time on the device and bus
+    bandwidth that another account measured; `frame`: innermost Python frame outside torch. `sources`: (field, source)
+    for what did not come from the trace itself; fields are group, seq, size, algorithm, duration, frame.
     `frames`: enclosing Python frames that some rule asks for, outermost first. `place`: where in its step the call
     stands (see `tracekit.label.place`).
     """
@@ -132,6 +136,13 @@ class Call:
     out_splits: str | None = None
     dims: list[Any] | None = None
     witness: str | None = None
+    algorithm: str | None = None
+    protocol: str | None = None
+    channels: int | None = None
+    exec_ns: int | None = None
+    exec_busbw_gbps: float | None = None
+    frame: str | None = None
+    sources: tuple[tuple[str, str], ...] = ()
     label: Label = Label()
 
 
@@ -172,11 +183,28 @@ class PipelineSpans:
 
 
 @dataclass(slots=True)
+class HostTimes:
+    """Where a host thread issued device work or waited for it.
+
+    launch_ts (ascending), launch_thread: start of each runtime call, and its thread as an index into `threads`;
+    sync_ts, sync_end, sync_thread: calls that return when the device has finished something. Times int64 ns.
+    """
+
+    threads: list[str]
+    launch_ts: NDArray[np.int64]
+    launch_thread: NDArray[np.int32]
+    sync_ts: NDArray[np.int64]
+    sync_end: NDArray[np.int64]
+    sync_thread: NDArray[np.int32]
+
+
+@dataclass(slots=True)
 class LabelledRank:
     """Everything the analysis needs of one rank; `rank` is None while identity is unknown.
 
     frameworks: id → what told it; step_names: text of a step marker → phase it tells. pipeline: None without
-    point-to-point calls.
+    point-to-point calls. host: None where the source has no runtime calls. joined: (path, part) of other accounts that
+    were tied to its calls.
     """
 
     meta: TraceMeta
@@ -190,3 +218,5 @@ class LabelledRank:
     frameworks: dict[str, str] = field(default_factory=dict)
     step_names: dict[str, str | None] = field(default_factory=dict)
     pipeline: PipelineSpans | None = None
+    host: HostTimes | None = None
+    joined: tuple[tuple[str, int], ...] = ()

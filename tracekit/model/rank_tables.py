@@ -67,8 +67,23 @@ TABLES: tuple[Table, ...] = (
             column("rule", "dict", "", "id of the deciding rule", null=True),
             column("alternatives", "dict", "", "other candidates, 'strategy:confidence' joined by ' '", null=True),
             column("coalesced_into", "int32", "", "id of the call that owns a coalesced group's kernel", null=True),
-            column("witness", "dict", "", "another account tied to the call, and by what: flight-recorder:seq | …:time",
-               null=True),
+            column("witness", "dict", "", "other accounts tied to the call, and by what (docs/sources.md): "
+               "flight-recorder:seq nccl-log:order …", null=True),
+            column("algorithm", "dict", "", "algorithm NCCL chose", null=True),
+            column("protocol", "dict", "", "protocol NCCL chose", null=True),
+            column("channels", "int32", "", "channels NCCL used", null=True),
+            column("exec_ns", I64, "ns", "time on the device as NCCL's Inspector or profiler measured it", null=True),
+            column("exec_busbw_gbps", "float64", "GB/s", "bus bandwidth as the Inspector reports it", null=True),
+            column("frame", "dict", "", "innermost Python frame outside torch", null=True),
+            *(
+                column(f"source_{field}", "dict", "", f"where {what} came from: trace | flight-recorder | nccl-log | …",
+                   null=True)
+                for field, what in (
+                    ("group", "the group"), ("seq", "seq"), ("size", "elements, type and bytes"),
+                    ("algorithm", "algorithm, protocol and channels"), ("duration", "exec_ns and exec_busbw_gbps"),
+                    ("frame", "frame"),
+                )
+            ),
             column("peers", "int32", "ranks", "other ranks an all-to-all receives from, where splits tell", null=True),
             column("match_id", I64, "", "row of `matches`: the same call on all ranks", null=True),
             column("match", "dict", "", "how it was matched, or why not (docs/cross-rank.md)", null=True),

@@ -18,7 +18,7 @@ LEAST_NS = 1_000
 """Changes of call sites below a microsecond are not listed."""
 _VERDICTS = {"only-a": "only in A", "only-b": "only in B"}
 DEFINITION = (
-    "means of a rank and step; change = B - A; ± = 99 % interval of the change from the spread over steps; "
+    "means of a rank and step; ± = 99 % interval of the change from the spread over steps; "
     "same = within it, or below half a per cent of a step (docs/diff.md)"
 )
 
@@ -43,7 +43,7 @@ def _signed(ns: float | None) -> str:
 
 
 def _parts(rows: Sequence[Row]) -> Grid:
-    grid = Grid("a step (ms, mean of a rank)", ("part", "A", "B", "change", "%", "±", "verdict"))
+    grid = Grid("a step (ms, mean of a rank)", ("part", "A", "B", "B − A", "%", "±", "verdict"))
     for row in rows:
         grid.rows.append((row["part"].replace("_", " "), *_changed(row), row["verdict"]))
     return grid
@@ -60,7 +60,7 @@ def _communication(rows: Sequence[Row]) -> Grid:
             "calls B",
             "A",
             "B",
-            "change",
+            "B − A",
             "%",
             "±",
             "waiting",
@@ -80,7 +80,7 @@ def _communication(rows: Sequence[Row]) -> Grid:
 def _sites(rows: Sequence[Row]) -> Grid:
     grid = Grid(
         "call sites whose exposed time changed most (ms, mean of a rank and step of the whole recording)",
-        ("strategy", "operation", "calls A", "calls B", "A", "B", "change", "where"),
+        ("strategy", "operation", "calls A", "calls B", "A", "B", "B − A", "where"),
     )
     for row in rows:
         if abs(row["change_ns"]) >= LEAST_NS and len(grid.rows) < MOST_SITES:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tracekit.model import CPU_DEVICE
-from tracekit.output import crossrank, expected, pipeline
+from tracekit.output import critical, crossrank, expected, pipeline
 from tracekit.output.text import Grid, clean, ms, percent
 
 if TYPE_CHECKING:
@@ -49,6 +49,7 @@ def summarise(run: RunTables, *, all_ranks: bool = False, steps: bool = False) -
         _worst(run),
         _sites(run),
         *crossrank.grids(run),
+        *critical.grids(run),
         *pipeline.grids(run),
         expected.hiding(run),
         expected.grid(run),
@@ -65,6 +66,7 @@ def summarise(run: RunTables, *, all_ranks: bool = False, steps: bool = False) -
         definitions=(
             *DEFINITIONS,
             *((crossrank.DEFINITION,) if run.tables["waiting"] else ()),
+            *((critical.DEFINITION,) if run.tables.get("critical_steps") else ()),
             *((pipeline.DEFINITION,) if run.tables["bubble"] else ()),
             *((expected.DEFINITION,) if run.tables.get("theory") else ()),
         ),

@@ -8,7 +8,7 @@ simulate.write(simulate.simulate(job), folder)
 from __future__ import annotations
 
 from tracekit.simulate.files import write
-from tracekit.simulate.job import Options, options_of
+from tracekit.simulate.options import Options, options_of
 from tracekit.simulate.run import Simulation, simulate
 from tracekit.simulate.truth import truth
 

@@ -10,6 +10,8 @@ from tracekit.simulate.device import Gpu, Label, Meeting, Work
 from tracekit.theory.specs import DTYPE_BYTES
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from tracekit.simulate.costs import Costs
     from tracekit.simulate.groups import Group, Groups
 
@@ -88,8 +90,11 @@ class Message:
 class Wire:
     """Issues the calls of all ranks; what ranks have in common (meetings, identities) lives here."""
 
-    def __init__(self, costs: Costs, groups: Groups) -> None:
+    def __init__(
+        self, costs: Costs, groups: Groups, slow_link: Mapping[int, float] | None = None, latency_ns: int = 0
+    ) -> None:
         self.costs, self.groups = costs, groups
+        self._slow, self._latency = slow_link or {}, latency_ns
         self._meetings: dict[tuple[object, ...], Meeting] = {}
         self._streams: dict[object, int] = {}
 
@@ -101,6 +106,13 @@ class Wire:
     def streams(self) -> list[int]:
         """Streams in use by communication."""
         return sorted(self._streams.values())
+
+    def _takes(self, op: str, payload: int, ranks: tuple[int, ...]) -> int:
+        """ns of one transfer: what it costs, times the factor of the slowest link in it; latency of messages."""
+        ns = self.costs.transfer(op, payload, ranks)
+        if self._slow:
+            ns = round(ns * max(self._slow.get(r, 1.0) for r in ranks))
+        return ns + (self._latency if op == "send" else 0)
 
     def stream(self, key: object) -> int:
         """The stream of a communicator."""
@@ -139,7 +151,7 @@ class Wire:
         call = gpu.call("cudaLaunchKernelExC", 430, 5_400)
         deps = gpu.tail() if after is None else [*after]
         meeting = self._meetings.setdefault(
-            (group.name, number), Meeting(len(group.ranks), self.costs.transfer(how.op, payload, group.ranks))
+            (group.name, number), Meeting(len(group.ranks), self._takes(how.op, payload, group.ranks))
         )
         work = Work(
             "comm", f"ncclDevKernel_{how.kernel.format(_KERNEL_TYPES[dtype])}{_ARGS}",
@@ -191,7 +203,7 @@ class Wire:
     ) -> Work:
         meetings = []
         for m in messages:
-            ns = self.costs.transfer("send", m.payload_bytes, tuple(sorted((gpu.rank, m.peer))))
+            ns = self._takes("send", m.payload_bytes, tuple(sorted((gpu.rank, m.peer))))
             meetings.append(self._meetings.setdefault(m.key, Meeting(2, ns)))
         labels = tuple(Label(*label, "send" if m.send else "recv", role, m.payload_bytes) for m in messages)
         return Work(

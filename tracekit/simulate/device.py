@@ -51,6 +51,8 @@ class Work:
     title_ext: int = 0
     start: int = -1
     end: int = -1
+    skew: int = 0
+    """How much later than the first to see it this rank sees a transfer end."""
 
 
 @dataclass(slots=True, eq=False)
@@ -101,10 +103,13 @@ class Lane:
 class Gpu:
     """One rank: its clocks, ids and everything it has recorded."""
 
-    def __init__(self, rank: int, clock_ns: int, slow_ratio: float = 1.0, jitter_ratio: float = 0.0) -> None:
+    def __init__(
+        self, rank: int, clock_ns: int, slow_ratio: float = 1.0, jitter_ratio: float = 0.0, seed: int = 0
+    ) -> None:
         self.rank, self.cpu, self.slow = rank, clock_ns, slow_ratio
         self.spread = round(jitter_ratio * 10_000)
-        self.noise = 88_172_645 + 104_729 * rank
+        self.noise = 88_172_645 + 104_729 * rank + 7_368_787 * seed
+        self.load, self.end_skew, self.late = 1.0, 0, 0
         self.step, self.corr, self.ext = 0, 1_000, 0
         self.host: list[HostRow] = []
         self.runtime: list[RuntimeRow] = []
@@ -118,12 +123,16 @@ class Gpu:
         """`ns`, spread evenly by the jitter; the same in every run."""
         if not self.spread:
             return ns
+        return ns * (10_000 - self.spread + self._random() % (2 * self.spread + 1)) // 10_000
+
+    def _random(self) -> int:
+        """The next of a fixed sequence of numbers (xorshift)."""
         x = self.noise
         x ^= (x << 13) & 0xFFFFFFFF
         x ^= x >> 17
         x ^= (x << 5) & 0xFFFFFFFF
         self.noise = x
-        return ns * (10_000 - self.spread + x % (2 * self.spread + 1)) // 10_000
+        return x
 
     def open(self, name: str, cat: str = "cpu_op", args: str = "") -> HostRow:
         """Begin a host span inside the ones still open on this thread."""
@@ -152,10 +161,10 @@ class Gpu:
         return row
 
     def kernel(self, name: str, ns: int, args: str, kind: str = "compute") -> Work:
-        """Launch `ns` of work (times this rank's slowness) on the compute stream; `kind` set: a memset."""
+        """Launch `ns` of work, times the factors of rank and micro-batch, on the compute stream; `set`: a memset."""
         api, cbid = ("cudaMemsetAsync", 51) if kind == "set" else ("cudaLaunchKernel", 211)
         call = self.call(api, cbid, 4_300)
-        took = self.jitter(int(ns * self.slow))
+        took = self.jitter(int(ns * self.slow * self.load))
         work = Work(kind, name, COMPUTE, call.ts, took, self.step, call.corr, args, call.ext, self.lane.waits)
         self.lane.waits = []
         return self.enqueue(work)
@@ -171,6 +180,8 @@ class Gpu:
         """Put work on its stream, behind what is there."""
         if work.stream in self.last:
             work.deps.append(self.last[work.stream])
+        if work.meetings and self.end_skew:
+            work.skew = self._random() % self.end_skew
         self.last[work.stream] = work
         self.device.append(work)
         return work

@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING
 
 from tracekit.simulate import kineto
+from tracekit.simulate.clock import recorded
 from tracekit.simulate.device import AUTOGRAD, COMPUTE, COPY, MAIN
 from tracekit.simulate.run import START_NS
 from tracekit.simulate.truth import truth
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
+    from tracekit.simulate.clock import Recorded
     from tracekit.simulate.device import Gpu, Work
     from tracekit.simulate.run import Simulation
 
@@ -40,8 +42,9 @@ def write(simulation: Simulation, folder: Path, ranks: Iterable[int] | None = No
 
 
 def text(simulation: Simulation, gpu: Gpu) -> str:
-    """The file of one rank."""
-    return _header(simulation, gpu) + ",\n".join(_rows(simulation, gpu)) + '\n  ],"traceName": "/tmp/trace.json" }\n'
+    """The file of one rank, on the clock of its node."""
+    shown = recorded(gpu, simulation.clock(gpu.rank))
+    return _header(simulation, gpu) + ",\n".join(_rows(simulation, shown)) + '\n  ],"traceName": "/tmp/trace.json" }\n'
 
 
 def _header(simulation: Simulation, gpu: Gpu) -> str:
@@ -76,13 +79,13 @@ def _header(simulation: Simulation, gpu: Gpu) -> str:
     )
 
 
-def _device(simulation: Simulation, gpu: Gpu) -> int:
+def _device(simulation: Simulation, gpu: Recorded) -> int:
     """The GPU's number in its node, of the eight that a file lists."""
     hw = simulation.job.hardware
     return gpu.rank % (min(int(hw.need("gpus_per_node")), 8) if hw else 8)
 
 
-def _rows(simulation: Simulation, gpu: Gpu) -> list[str]:
+def _rows(simulation: Simulation, gpu: Recorded) -> list[str]:
     """All events in the order of the writer: host, runtime mixed with device work, annotations, metadata."""
     pid, device = 52_000 + gpu.rank, _device(simulation, gpu)
     tids = {MAIN: pid, AUTOGRAD: pid + 640}

@@ -83,6 +83,8 @@ class Runner:
         multi = len(set(pipeline.schedule.stage_rank)) < len(pipeline.schedule.stage_rank) or self._split()
         self.annotated = not r.megatron and lay.pp > 1 and multi
         self.ran: list[Ran] = []
+        self.long: dict[int, float] = {}
+        """Micro-batch → factor on its compute."""
 
     def _split(self) -> bool:
         return any(a.kind in (Kind.BACKWARD_INPUT, Kind.BACKWARD_WEIGHT) for s in self.order for a in parts(s))
@@ -150,13 +152,16 @@ class Runner:
             lane.waits = [*waits]
         title = f"PP:{step}"
         with note(gpu, *([title] if self.annotated else [])):
-            turns = [(lane, self.stages.run(self.r, action)) for action, lane in lanes.items()]
+            turns = [
+                (lane, self.stages.run(self.r, action), self.long.get(action.micro_batch, 1.0))
+                for action, lane in lanes.items()
+            ]
             while turns:
                 for turn in list(turns):
-                    gpu.lane = turn[0]
+                    gpu.lane, gpu.load = turn[0], turn[2]
                     if next(turn[1], turn) is turn:
                         turns.remove(turn)
-            gpu.lane = gpu.main
+            gpu.lane, gpu.load = gpu.main, 1.0
         if gpu.autograd.waits:
             gpu.main.waits, gpu.autograd.waits = [*gpu.main.waits, *gpu.autograd.waits], []
         ran.results = gpu.tail()

@@ -59,5 +59,5 @@ def _finish(work: Work) -> bool:
         if len(meeting.members) < meeting.size:
             return False
         end = max(end, max(w.start for w in meeting.members) + meeting.ns)
-    work.end = end
+    work.end = end + work.skew
     return True

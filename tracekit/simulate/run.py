@@ -6,12 +6,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tracekit.simulate.calls import Wire
+from tracekit.simulate.clock import Clock, clock_of
 from tracekit.simulate.costs import Costs
 from tracekit.simulate.data import Replicated
 from tracekit.simulate.device import GAP_NS, Gpu
 from tracekit.simulate.finish import finish
 from tracekit.simulate.groups import Groups
-from tracekit.simulate.job import Options, checked, schedule_of, settled
+from tracekit.simulate.job import checked, schedule_of, settled
+from tracekit.simulate.options import Options
 from tracekit.simulate.pipeline import Pipeline, Ran, Runner
 from tracekit.simulate.rank import Rank
 from tracekit.simulate.resolve import resolve
@@ -44,6 +46,12 @@ class Simulation:
         """Numbers of the steps."""
         return range(self.options.first_step, self.options.first_step + self.options.steps)
 
+    def clock(self, rank: int) -> Clock:
+        """What the clock of a rank's node shows."""
+        hw = self.job.hardware
+        node = rank // int(hw.need("gpus_per_node")) if hw else rank
+        return clock_of(self.options, node, START_NS)
+
     def timeline(self, step: int, ranks: tuple[int, ...]) -> Timeline:
         """The schedule as one pipeline (global ranks by stage) ran it in a step."""
         rows = [self.spans[step][rank] for rank in ranks]
@@ -63,22 +71,33 @@ def simulate(job: Job, options: Options | None = None) -> Simulation:
     fully = job.training.choice("data_parallel") == "fsdp"
     groups = Groups(job.layout, framework, fully_sharded=fully, experts=job.model.experts is not None)
     costs = Costs(job)
-    wire = Wire(costs, groups)
+    wire = Wire(costs, groups, options.slow_link, round(options.p2p_latency_us * 1000))
     pipeline = Pipeline(schedule)
     place = {rank: i for ranks in job.layout.groups("pp") for i, rank in enumerate(ranks)}
     held = [Stages(job, schedule, i) for i in range(job.layout.pp)]
     runners = []
     for rank in range(job.layout.world_size):
-        gpu = Gpu(rank, START_NS + 120_000 + 5_000 * rank, options.slow.get(rank, 1.0), options.jitter_ratio)
+        gpu = _gpu(rank, options, place[rank])
         r = Rank(gpu, job, costs, wire, framework)
         r.gradients = FullySharded(r, held[place[rank]].outside()) if fully else Replicated(r)
-        runners.append(Runner(r, pipeline, held[place[rank]], place[rank], overlapped=not options.batched))
+        runner = Runner(r, pipeline, held[place[rank]], place[rank], overlapped=not options.batched)
+        runner.long = options.long_micro_batches
+        runners.append(runner)
     out = Simulation(job, options, schedule, groups, [x.r.gpu for x in runners])
     for step in out.steps:
         out.spans[step] = _step(step, runners)
         wire.forget()
     out.streams = wire.streams
     return out
+
+
+def _gpu(rank: int, options: Options, place: int) -> Gpu:
+    """A rank's device with the faults it has for itself."""
+    slow = options.slow.get(rank, 1.0) * options.slow_stage.get(place, 1.0)
+    gpu = Gpu(rank, START_NS + 120_000 + 5_000 * rank, slow, options.jitter_ratio, options.seed)
+    gpu.end_skew = round(options.end_skew_us * 1000)
+    gpu.late = round(options.late_input_us.get(rank, 0.0) * 1000)
+    return gpu
 
 
 def _step(step: int, runners: list[Runner]) -> dict[int, list[tuple[int, int]]]:
@@ -88,6 +107,7 @@ def _step(step: int, runners: list[Runner]) -> dict[int, list[tuple[int, int]]]:
         gpu = runner.r.gpu
         before[gpu.rank], gpu.step = len(gpu.device), step
         gpu.open(f"ProfilerStep#{step}", "user_annotation")
+        gpu.cpu += gpu.late
         actions[gpu.rank] = runner.step()
         mine = gpu.device[before[gpu.rank] :]
         last = {w.stream: w for w in mine if any(x.purpose in GRADIENT_DUTIES for x in w.labels)}

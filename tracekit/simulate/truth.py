@@ -110,10 +110,29 @@ def truth(simulation: Simulation) -> dict[str, Any]:
         "micro_batches": simulation.schedule.micro_batches,
         "steps": list(simulation.steps),
         "slow_ranks": {str(r): f for r, f in sorted(options.slow.items())},
+        **_faults(simulation),
         "groups": _groups(simulation),
         "pipeline_order": dict(sorted(orders.items(), key=lambda x: int(x[0]))),
         "ranks": ranks,
     }
+
+
+def _faults(simulation: Simulation) -> dict[str, Any]:
+    """What else was put in, only what there is. `clocks`: rank → how far its clock is ahead at first, and runs fast.
+
+    All other times are true ones.
+    """
+    o = simulation.options
+    tables = {
+        "slow_stages": o.slow_stage, "long_micro_batches": o.long_micro_batches, "late_input_us": o.late_input_us,
+        "slow_links": o.slow_link,
+    }  # fmt: skip
+    out: dict[str, Any] = {k: {str(n): v for n, v in sorted(t.items())} for k, t in tables.items() if t}
+    out |= {k: v for k, v in (("p2p_latency_us", o.p2p_latency_us), ("end_skew_us", o.end_skew_us)) if v}
+    clocks = {g.rank: simulation.clock(g.rank) for g in simulation.gpus}
+    if any(c.offset_ns or c.drift_ppm for c in clocks.values()):
+        out["clocks"] = {str(r): {"offset_ns": c.offset_ns, "drift_ppm": c.drift_ppm} for r, c in clocks.items()}
+    return out
 
 
 def _groups(simulation: Simulation) -> dict[str, list[list[int]]]:

@@ -11,7 +11,7 @@ from flight_writer import Rank, as_json
 
 from tracekit.commands import cli
 from tracekit.errors import UnusableInput
-from tracekit.ingest.witnesses import post_mortem
+from tracekit.ingest.hanging import post_mortem
 
 if TYPE_CHECKING:
     from pathlib import Path

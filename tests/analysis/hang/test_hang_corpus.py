@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tracekit.ingest.witnesses import post_mortem
+from tracekit.ingest.hanging import post_mortem
 
 INJECTED = {"fr_gpu_error_1st": {12, 14}, "fr_gpu_error_2nd": {9, 14}, "fr_lock_gil_1st": {9, 14}}
 KINDS = {"fr_gpu_error_1st": "held", "fr_gpu_error_2nd": "held", "fr_lock_gil_1st": "silent"}

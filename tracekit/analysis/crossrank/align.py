@@ -94,7 +94,14 @@ def align(a: Sequence, b: Sequence) -> Aligned | Refused:
         return Refused("clocks-differ")
     if len(left) > 1 or _may_be_disjoint(a, b, bound):
         return Refused("ambiguous")
-    return Aligned(left[0][0], left[0][1], len(shifts))
+    shift = left[0][0]
+    # where the clocks say little, a few calls at either end are no common part: more likely, some were lost between
+    few = bound > min(s.window[1] - s.window[0] for s in (a, b)) // 2 and 2 * len(
+        _common(a.code, b.code, shift)[0]
+    ) < min(len(a), len(b))
+    if few:
+        return Refused("contents-differ")
+    return Aligned(shift, left[0][1], len(shifts))
 
 
 def _may_be_disjoint(a: Sequence, b: Sequence, bound: int) -> bool:

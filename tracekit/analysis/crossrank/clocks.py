@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
 MIN_PAIRS = 3
 """Fewer common calls give no offset with an error."""
-DRIFT_SPAN_NS = 5_000_000_000
-"""Drift is looked for only in recordings that share calls over this long."""
 DRIFT_GAIN = 0.5
 """A drift is believed when it brings the spread of the residuals below this share."""
+USUAL_PPM = 100.0
+"""Two quartz clocks run apart by no more."""
 _MAD, _MEAN, _MEDIAN = 1.4826, 1.2533, 1.2533
 """Of a normal variable: deviation over median and over mean distance from the centre; error of median over of mean."""
 MAX_ERROR_NS = 10_000_000
@@ -231,14 +231,44 @@ def _by_ends(a: RankCalls, b: RankCalls, edge: _Edge, known: Clock, component: i
             return Clock("same-host", 0, error, pairs=n, component=component)
         # clocks of one host cannot differ that much: what is matched here is not one call
         return Clock("infeasible", pairs=n, component=component)
-    drift, at = 0.0, int(edge.end_b[0])
-    if int(edge.end_b.max() - edge.end_b.min()) >= DRIFT_SPAN_NS and n >= 2 * MIN_PAIRS:
-        at = int(edge.end_b.min())
-        slope, base = _line(edge.end_b - at, difference - offset)
-        left = difference - offset - np.rint(base + slope * (edge.end_b - at)).astype(np.int64)
-        if _spread(left) <= DRIFT_GAIN * spread:
-            drift, offset, error = slope * 1e6, offset + int(base), (known.error_ns or 0) + _error(_spread(left), n)
-    return Clock("collective-ends", offset, error, drift, at, n, component)
+    at = int(edge.end_b.min())
+    line = _drift(edge.end_b, difference, b.window)
+    base = known.error_ns or 0
+    if not line.believed:
+        return Clock("collective-ends", offset, error + line.error_ns, 0.0, at, n, component)
+    offset = line.offset_ns + round(line.slope * (at - line.centre))
+    return Clock("collective-ends", offset, base + line.error_ns, line.slope * 1e6, at, n, component)
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """A drift: slope, and the offset at `centre`. error_ns: of the offset at the ends of the recording; where the drift
+    is not believed, what it would add to the error of a constant offset there.
+    """
+
+    believed: bool
+    error_ns: int
+    slope: float = 0.0
+    offset_ns: int = 0
+    centre: int = 0
+
+
+def _drift(end: NDArray[np.int64], difference: NDArray[np.int64], window: tuple[int, int]) -> _Line:
+    """The drift that differences of ends show, where it is beyond doubt: far from zero and most of their spread.
+
+    Of few calls none can be told; two clocks then run apart as fast as is usual.
+    """
+    centre = int(np.mean(end))
+    reach = max(centre - min(window[0], int(end.min())), max(window[1], int(end.max())) - centre)
+    if len(end) < 2 * MIN_PAIRS or not np.ptp(end):
+        return _Line(False, int(np.ceil(USUAL_PPM * 1e-6 * reach)))
+    slope, middle = _line(end - centre, difference)
+    left = difference - np.rint(middle + slope * (end - centre)).astype(np.int64)
+    spread = _spread(left)
+    doubt = 4 * _MEDIAN * spread / (float(np.std(end)) * len(end) ** 0.5)
+    if abs(slope) > doubt and spread <= DRIFT_GAIN * _spread(difference):
+        return _Line(True, _error(spread, len(end)) + int(np.ceil(doubt * reach)), slope, round(middle), centre)
+    return _Line(False, int(np.ceil((abs(slope) + doubt) * reach)))
 
 
 _SHARED = ("reference", "same-host")

@@ -14,6 +14,7 @@ import numpy as np
 
 from tracekit.analysis.crossrank.align import END_SKEW_NS, Aligned, Refused, align, align_by_ends, equal_steps
 from tracekit.analysis.crossrank.clocks import align_clocks
+from tracekit.analysis.crossrank.gaps import match_with_gaps, strangers
 from tracekit.analysis.crossrank.sequences import Signatures, sequence
 from tracekit.analysis.crossrank.streams import Stream, find_streams
 from tracekit.model import NO_TIME
@@ -27,7 +28,14 @@ if TYPE_CHECKING:
     from tracekit.analysis.crossrank.clocks import Clock
     from tracekit.analysis.crossrank.columns import RankCalls
 
-CONFIDENCE = {"comms-id": 0.99, "seq": 0.97, "order": 0.9, "order-in-step": 0.85, "assumed-group": 0.6}
+CONFIDENCE = {
+    "comms-id": 0.99,
+    "seq": 0.97,
+    "order": 0.9,
+    "order-in-step": 0.85,
+    "order-with-gaps": 0.8,
+    "assumed-group": 0.6,
+}
 """How far a way of matching is trusted; each was checked by operation and size."""
 _TRUST = 0.95
 """Sequence numbers of a group are believed when at least this share of them agrees in operation and size."""
@@ -91,7 +99,8 @@ def match(parts: Sequence[RankCalls], *, ids: bool = True) -> Matched:
     return out
 
 
-_DOUBT = frozenset({"ambiguous", "clocks-differ", "group-unknown"})
+_REFUSED = frozenset({"contents-differ", "steps-differ", "clocks-differ", "ambiguous"})
+_DOUBT = frozenset({"ambiguous", "clocks-differ", "contents-differ", "group-unknown"})
 
 
 def _match_stream(parts: Sequence[RankCalls], stream: Stream, ids: bool, clocks: Sequence[Clock] | None) -> Matched:
@@ -213,6 +222,7 @@ def _by_order(
     base = _reference(sequences)
     places: dict[int, dict[int, int]] = {base: {i: i for i in range(len(left[base]))}}
     how: dict[int, str] = {}
+    friends = _all_friends if any("gloo" in parts[p].text["family"][1] for p in left) else _friends
     fits = 0
     for p in sorted(left):
         if p == base:
@@ -221,21 +231,79 @@ def _by_order(
         if found == Refused("contents-differ"):  # the same calls may stand in other scopes on other ranks
             found = _aligned(stream, sequences[base], sequences[p])
         if isinstance(found, Aligned):
-            places[p] = {j + found.shift: j for j in range(len(left[p]))}
-            how[p] = "order"
+            pairs = {j + found.shift: j for j in range(len(left[p]))}
+            places[p], odd = friends(sequences[base], sequences[p], pairs)
+            how[p] = "order-with-gaps" if odd else "order"
             fits = max(fits, min(len(left[base]), len(left[p]) + found.shift) - max(found.shift, 0))
+            out.leave(p, (left[p][j] for j in odd), "contents-differ")
         elif steps := equal_steps(sequences[base], sequences[p]):
-            places[p] = {i: j for a, b in steps for i, j in zip(a.tolist(), b.tolist(), strict=True)}
+            pairs = {i: j for a, b in steps for i, j in zip(a.tolist(), b.tolist(), strict=True)}
+            places[p], odd = friends(sequences[base], sequences[p], pairs)
             how[p] = "order-in-step"
             fits = max(fits, len(places[p]))
-            out.leave(p, (r for j, r in enumerate(left[p]) if j not in places[p].values()), found.reason)
+            taken = set(places[p].values())
+            out.leave(p, (left[p][j] for j in odd), "contents-differ")
+            out.leave(p, (r for j, r in enumerate(left[p]) if j not in taken), found.reason)
         else:
             out.leave(p, left[p], found.reason)
+    if stream.kind != "assumed":
+        _fill_gaps(left, sequences, base, places, how, out)
     if stream.kind == "assumed" and (why := _not_one_group(parts, stream, sequences, places, fits)):
         for p in places:
             out.leave(p, left[p], why)
         return
     _collect(stream, left, places, how, out)
+
+
+def _all_friends(a: CallSequence, b: CallSequence, pairs: dict[int, int]) -> tuple[dict[int, int], list[int]]:
+    """All pairs: workers of gloo end when a CPU is free, which tells nothing."""
+    del a, b
+    return pairs, []
+
+
+def _friends(a: CallSequence, b: CallSequence, pairs: dict[int, int]) -> tuple[dict[int, int], list[int]]:
+    """The pairs (place in a → in b) that can be one call, and what is left of b."""
+    both = [(i, j) for i, j in pairs.items() if 0 <= i < len(a)]
+    if not both:
+        return pairs, []
+    i, j = (np.array(column, np.intp) for column in zip(*both, strict=True))
+    odd = set(j[strangers(a, b, i, j)].tolist())
+    return {i: j for i, j in pairs.items() if j not in odd}, sorted(odd)
+
+
+def _fill_gaps(
+    left: dict[int, list[int]],
+    sequences: dict[int, CallSequence],
+    base: int,
+    places: dict[int, dict[int, int]],
+    how: dict[int, str],
+    out: Matched,
+) -> None:
+    """Match recordings that fit no shift and have rows left, by `match_with_gaps`, where that tells more.
+
+    Calls that only such recordings have get places of their own behind all others.
+    """
+    lacking = [
+        p for p in left
+        if p != base and how.get(p) != "order" and any(out.unmatched[p].get(r) in _REFUSED for r in left[p])
+    ]  # fmt: skip
+    if not lacking:
+        return
+    found = match_with_gaps(sequences, base)
+    several = Counter(p for call in found.calls for p in call)
+    known = {(p, j): place for p, mapping in places.items() if p not in lacking for place, j in mapping.items()}
+    own = max(place for place in known.values()) + 1
+    where = [next((known[at] for at in call.items() if at in known), own + n) for n, call in enumerate(found.calls)]
+    for p in lacking:
+        if several[p] <= len(places.get(p, ())):
+            continue
+        how[p] = "order-with-gaps"
+        places[p] = {place: call[p] for place, call in zip(where, found.calls, strict=True) if p in call}
+        taken = set(places[p].values())
+        for j, row in enumerate(left[p]):
+            out.unmatched[p].pop(row, None)
+            if j not in taken:
+                out.leave(p, [row], "contents-differ")
 
 
 def _aligned(stream: Stream, a: CallSequence, b: CallSequence) -> Aligned | Refused:
@@ -268,7 +336,7 @@ def _collect(
             for p, row in rows.items():
                 out.leave(p, [row], "no-counterpart")
             continue
-        ways = {how[p] for p in rows if p in how}
+        ways = {how[p] for p in rows if p in how} or {"order-with-gaps"}
         way = "assumed-group" if stream.kind == "assumed" else min(ways, key=CONFIDENCE.__getitem__)
         order = sorted(rows)
         out.matches.append(Match(stream, way, tuple(order), tuple(rows[p] for p in order)))

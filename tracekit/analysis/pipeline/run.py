@@ -265,7 +265,8 @@ def _what_ifs(s: _Step, typical: Typical) -> list[Row]:
     good = error is not None and error <= MOST_ERROR
     return [
         {
-            "pipeline": _name(s.line), "step": s.step, "what": what, "window_ns": window, "replayed_ns": base,
+            "basis": "pipeline", "pipeline": _name(s.line), "step": s.step, "what": what, "subject": None,
+            "window_ns": window, "replayed_ns": base,
             "replay_error_ratio": error, "what_if_ns": ns if good else None, "saved_ns": base - ns if good else None,
             "saved_ratio": (base - ns) / base if good and base else None, "reason": None if good else "replay-error",
         }

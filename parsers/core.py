@@ -1,0 +1,234 @@
+"""The compiled decode core (`_core.c`), where it is installed: a chunk of events → columns, in one pass.
+
+It reads the frequent rows and counts those that are only counted; whatever else stands in a chunk comes back as bytes
+for the general decoder. A chunk it does not take gives what the pure Python path gives, because that then reads it.
+`TRACEKIT_CORE=0` in the environment leaves the core out, `TRACEKIT_CORE=1` insists on it.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import numpy as np
+
+from tracekit.errors import UnusableInput
+from tracekit.model import DeviceClass
+from tracekit.parsers.columns import DEVICE_CATS, HOST_CATS, MTIA_CAT, RECORDING, Columns, peer
+from tracekit.parsers.convert import MAX_DUR_NS
+from tracekit.parsers.decode import Args
+from tracekit.parsers.frames import CATEGORY
+from tracekit.parsers.prefilter import FULL_NAMES
+
+try:
+    from tracekit.parsers import _core
+except ImportError:  # built without a compiler
+    _core = None  # type: ignore[assignment]
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    from tracekit.parsers.frames import Frames
+
+    Codes = NDArray[np.int32]
+
+VARIABLE = "TRACEKIT_CORE"
+# What becomes of the rows of a class; the numbers of `enum kind` in `_core.c`.
+_REST, _FRAME, _HOST, _RUNTIME, _DEVICE, _COPY, _NOTE = 1, 3, 4, 5, 6, 7, 8
+# Numbered texts of the scanner, in its order.
+_NAMES, _TRACKS, _PLACES, _FRAMES, _CLASSES = range(5)
+_MAX_TEXTS = 1 << 18
+"""With more texts than this a scanner is replaced: what it remembers must not grow with the file."""
+_ROW = {"ts": np.int64, "dur": np.int64, "ext": np.int64, "corr": np.int64}
+_HOST_COLUMNS = (*_ROW.items(), ("name", np.int32), ("track", np.int32), ("cat", np.int8))
+_DEVICE_COLUMNS = (
+    *_ROW.items(), ("stream", np.int64), ("nbytes", np.int64), ("name", np.int32), ("place", np.int32),
+    ("cls", np.int8),
+)  # fmt: skip
+_NOTE_COLUMNS = (
+    ("ts", np.int64), ("dur", np.int64), ("ext", np.int64), ("stream", np.int64), ("name", np.int32),
+    ("place", np.int32), ("cls", np.int8),
+)  # fmt: skip
+_NOTHING = Args()
+
+Table = dict[str, "NDArray[Any]"]
+
+
+def asked() -> str:
+    """What the environment says of the core: "0", "1" or anything else."""
+    return os.environ.get(VARIABLE, "")
+
+
+def available() -> bool:
+    """Is the core built for this interpreter?"""
+    return _core is not None
+
+
+def state() -> str:
+    """Which decode stage reads Kineto files, in a few words."""
+    if asked() == "0":
+        return f"pure Python ({VARIABLE}=0)"
+    return "compiled" if available() else "pure Python (the compiled core is not built)"
+
+
+def core_for(columns: Columns) -> Core | None:
+    """The core for one document, or None where the pure path reads it; raises UnusableInput when it was insisted on."""
+    if asked() == "0":
+        return None
+    if not available():
+        if asked() == "1":
+            raise UnusableInput(
+                f"{VARIABLE}=1, but the compiled core is not built; unset it, or install with a C compiler"
+            )
+        return None
+    return Core(columns)
+
+
+@dataclass(slots=True)
+class Found:
+    """What a chunk held. rest: `event, event, …` for the general decoder; n_rest: how many."""
+
+    host: Table
+    device: Table
+    notes: Table
+    counts: dict[str, int]
+    rest: bytes
+    n_rest: int
+
+
+class Core:
+    """Reads the chunks of one document into its columns: `scan` looks, `add` takes."""
+
+    def __init__(self, columns: Columns) -> None:
+        self.columns = columns
+        self.frames = columns.frames
+        self._classes = _classes(columns.frames)
+        self._peers: dict[int, int] = {}
+        self._start()
+
+    def _start(self) -> None:
+        self._scanner = _core.Scanner(self._classes, FULL_NAMES, MAX_DUR_NS)
+        c = self.columns
+        self._names = _Numbered(self._scanner, _NAMES, lambda text: c.names[_string(text)])
+        self._tracks = _Numbered(self._scanner, _TRACKS, lambda text: c.tracks[_pair(text)])
+        self._places = _Numbered(self._scanner, _PLACES, lambda text: c.places[_pair(text)])
+        self._wanted = _Numbered(self._scanner, _FRAMES, self._is_wanted)
+        self._keys: list[bytes] = []
+
+    def _is_wanted(self, text: bytes) -> int:
+        return int(self.frames is not None and self.frames.wanted(_string(text)))
+
+    def scan(self, data: bytes, *, text_times: bool) -> Found | None:
+        """Look at a chunk; None when it is for the pure path. text_times: as in `decode.decode`."""
+        columns = self._scanner.scan(data, text_times)
+        if columns is None:
+            return None
+        left = iter(columns)
+        host, device, notes = (
+            {field: np.frombuffer(next(left), dtype) for field, dtype in table}
+            for table in (_HOST_COLUMNS, _DEVICE_COLUMNS, _NOTE_COLUMNS)
+        )
+        frames, frame_spans, spans, counts = (np.frombuffer(x, t) for x, t in zip(left, _LAST, strict=True))
+        spans, kept = spans.reshape(-1, 2), 0
+        if len(frames):
+            wanted = frame_spans.reshape(-1, 2)[self._wanted.codes(frames) != 0]
+            if kept := len(wanted):
+                spans = np.concatenate((spans, wanted))
+                spans = spans[np.argsort(spans[:, 0])]
+        rest = b",".join([data[a:b] for a, b in spans.tolist()])
+        return Found(host, device, notes, self._counts(counts, kept), rest, len(spans))
+
+    def _counts(self, counts: NDArray[np.int64], kept: int) -> dict[str, int]:
+        """Rows by `ph:cat`, without those the general decoder gets: it counts its own."""
+        if len(counts) > len(self._keys):
+            self._keys += self._scanner.texts(_CLASSES, len(self._keys))
+        found = {self._keys[i].decode(): int(counts[i]) for i in np.flatnonzero(counts).tolist()}
+        if kept:
+            found[f"X:{CATEGORY}"] -= kept
+        return found
+
+    def add(self, found: Found) -> None:
+        """Take the rows of a chunk (without its rest) into the columns."""
+        c = self.columns
+        c.counts.update({key: n for key, n in found.counts.items() if n})
+        host, device, notes = found.host, found.device, found.notes
+        if n := len(host["ts"]):
+            host["name"] = self._names.codes(host["name"])
+            host["track"] = self._tracks.codes(host["track"])
+            host["comm"] = np.full(n, -1, np.int32)
+            _append(c.host, host)
+        if n := len(device["ts"]):
+            device["peer"] = self._peer(device)
+            device["name"] = self._names.codes(device["name"])
+            device["place"] = self._places.codes(device["place"])
+            device["comm"] = np.full(n, -1, np.int32)
+            _append(c.device, device)
+        if len(notes["ts"]):
+            notes["name"] = self._names.codes(notes["name"])
+            notes["place"] = self._places.codes(notes["place"])
+            _append(c.annotations, notes)
+        if len(self._names.texts) > _MAX_TEXTS or len(self._wanted.texts) > _MAX_TEXTS:
+            self._start()
+
+    def _peer(self, device: Table) -> NDArray[np.int8]:
+        """Between devices or not: copies without the arguments that say so tell it by their name."""
+        out = np.zeros(len(device["ts"]), np.int8)
+        rows = np.flatnonzero(device["cls"] == DeviceClass.MEMCPY)
+        for name in np.unique(device["name"][rows]).tolist():
+            out[rows[device["name"][rows] == name]] = peer(_string(self._names.text(name)), _NOTHING)
+        return out
+
+
+class _Numbered:
+    """Texts a scanner has numbered, and what they are to us; only those that rows use are asked for."""
+
+    def __init__(self, scanner: _core.Scanner, which: int, meaning: Callable[[bytes], int]) -> None:
+        self._scanner, self._which, self._meaning = scanner, which, meaning
+        self.texts: list[bytes] = []
+        self._codes: Codes = np.empty(0, np.int32)
+
+    def text(self, number: int) -> bytes:
+        """The text of a number."""
+        if number >= len(self.texts):
+            self.texts += self._scanner.texts(self._which, len(self.texts))
+        return self.texts[number]
+
+    def codes(self, numbers: Codes) -> Codes:
+        """int32 meaning of each number (never negative)."""
+        if (new := int(numbers.max()) + 1 - len(self._codes)) > 0:
+            self._codes = np.append(self._codes, np.full(new, -1, np.int32))
+        out = self._codes[numbers]
+        if out.min() < 0:
+            for number in np.unique(numbers[out < 0]).tolist():
+                self._codes[number] = self._meaning(self.text(number))
+            out = self._codes[numbers]
+        return out
+
+
+_LAST = (np.int32, np.int64, np.int64, np.int64)
+
+
+def _append(out: dict[str, list[Any]], table: Table) -> None:
+    for field, column in out.items():
+        column.append(table[field])
+
+
+def _string(text: bytes) -> str:
+    return text.decode() if b"\\" not in text else str(msgspec.json.decode(b'"%s"' % text))
+
+
+def _pair(text: bytes) -> tuple[Any, ...]:
+    return tuple(msgspec.json.decode(b"[%s]" % text))
+
+
+def _classes(frames: Frames | None) -> tuple[tuple[bytes, int, int], ...]:
+    """Categories of complete events ("X") and what becomes of their rows; of any other class rows are counted."""
+    found = [(cat, _HOST if of in RECORDING else _RUNTIME, int(of)) for cat, of in HOST_CATS.items()]
+    found += [(cat, _DEVICE if of == DeviceClass.KERNEL else _COPY, int(of)) for cat, of in DEVICE_CATS.items()]
+    found += [("gpu_user_annotation", _NOTE, 0), (MTIA_CAT, _REST, 0)]
+    found += [(CATEGORY, _FRAME, 0)] if frames is not None else []
+    return tuple((f"X:{cat}".encode(), kind, value) for cat, kind, value in found)

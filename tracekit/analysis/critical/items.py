@@ -1,0 +1,130 @@
+"""One rank's device work as items in lanes: what a stream did one after the other, with communication call by call."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tracekit.model import CPU_DEVICE, NO_TIME, Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from numpy.typing import NDArray
+
+    from tracekit.analysis.critical.parts import Flags, Ints
+    from tracekit.model import LabelledRank
+
+POSTS = -2
+"""Stream of calls that only the host shows (a gloo send)."""
+
+
+@dataclass(slots=True)
+class Items:
+    """Work of one rank, in order of lane and time; n items. Times int64 ns on the file's clock.
+
+    lane: int32 into `lanes` (device, stream); launch: when the host issued it, NO_TIME = unknown; name: int32 (-1);
+    call: int32 position of the call (-1); comm, copy: what it is (else compute); first: begins its lane;
+    reach: latest end in the lane up to here; before: the same without the item itself (NO_TIME for the first);
+    advance: what it adds to the reach.
+    """
+
+    ts: Ints
+    end: Ints
+    lane: NDArray[np.int32]
+    launch: Ints
+    name: NDArray[np.int32]
+    call: NDArray[np.int32]
+    comm: Flags
+    copy: Flags
+    lanes: list[tuple[int, int]]
+    first: Flags
+    reach: Ints
+    before: Ints
+    advance: Ints
+    on_host: bool
+
+    def __len__(self) -> int:
+        return len(self.ts)
+
+
+def items_of(labelled: LabelledRank) -> Items | None:
+    """Items of a rank; None where nothing but calls is known of it."""
+    acts, calls = labelled.activities, labelled.calls
+    if not len(acts) or labelled.meta.witness is not None:
+        return None
+    on_host = bool((acts.device == CPU_DEVICE).any())
+    own = np.flatnonzero((acts.kind != Kind.COMM) | (acts.call < 0))
+    timed = [i for i, c in enumerate(calls) if c.coalesced_into is None and c.n_activities and c.ts is not None]
+    posted = [i for i, c in enumerate(calls) if on_host and not c.n_activities and c.call_ts is not None]
+    first_row = _first_rows(acts.call, len(calls))
+    rows = first_row[timed]
+    ts = [acts.ts[own], _column(calls[i].ts for i in timed), _column(calls[i].call_ts for i in posted)]
+    dur = [acts.dur[own], _column(calls[i].dur or 0 for i in timed), np.zeros(len(posted), np.int64)]
+    launch = [acts.launch_ts[own], acts.launch_ts[rows], ts[2]]
+    if on_host:
+        launch[0] = np.where(acts.kind[own] == Kind.COMM, launch[0], NO_TIME)  # operators run where they are called
+    call = np.concatenate([np.full(len(own), -1), np.array(timed, np.int64), np.array(posted, np.int64)])
+    places = np.concatenate([
+        np.stack([acts.device, acts.stream], 1)[np.concatenate([own, rows])].reshape(-1, 2),
+        np.full((len(posted), 2), (CPU_DEVICE, POSTS)),
+    ])  # fmt: skip
+    lanes, lane = np.unique(places, axis=0, return_inverse=True)
+    name = np.concatenate([acts.name[own], acts.name[rows], np.full(len(posted), -1)])
+    kind = np.concatenate([acts.kind[own], np.full(len(timed) + len(posted), Kind.COMM)])
+    return _sorted(
+        np.concatenate(ts), np.concatenate(dur), lane.reshape(-1), np.concatenate(launch), name, call, kind,
+        [(int(d), int(s)) for d, s in lanes.tolist()], on_host,
+    )  # fmt: skip
+
+
+def _column(values: Iterable[int | None]) -> Ints:
+    return np.array(list(values), np.int64)
+
+
+def _first_rows(call: NDArray[np.int32], n: int) -> NDArray[np.intp]:
+    """First activity of each call (activities are in order of time)."""
+    out = np.full(n + 1, -1, np.intp)
+    out[call[::-1]] = np.arange(len(call) - 1, -1, -1)
+    return out[:n]
+
+
+def _sorted(
+    ts: Ints,
+    dur: Ints,
+    lane: NDArray[np.intp],
+    launch: Ints,
+    name: NDArray[np.int64],
+    call: Ints,
+    kind: NDArray[np.int64],
+    lanes: list[tuple[int, int]],
+    on_host: bool,
+) -> Items:
+    order = np.lexsort((ts + dur, ts, lane))
+    ts, end, lane = ts[order], (ts + dur)[order], lane[order]
+    first = np.ones(len(ts), np.bool_)
+    first[1:] = lane[1:] != lane[:-1]
+    reach = _reach(end, lane)
+    before = np.concatenate([[NO_TIME], reach[:-1]])
+    before[first] = NO_TIME
+    kind = kind[order]
+    return Items(
+        ts, end, lane.astype(np.int32), launch[order], name[order].astype(np.int32), call[order].astype(np.int32),
+        kind == Kind.COMM, (kind == Kind.COPY) | (kind == Kind.SET), lanes, first, reach, before,
+        np.maximum(end - np.maximum(before, ts), 0), on_host,
+    )  # fmt: skip
+
+
+def _reach(end: Ints, lane: NDArray[np.intp]) -> Ints:
+    """Latest end so far within each lane (lanes in blocks): shifted apart, so that one sweep serves all."""
+    if not len(end):
+        return end
+    low, span = int(end.min()), int(end.max() - end.min()) + 1
+    if lane[-1] * span < 2**62:
+        away = lane.astype(np.int64) * span
+        out: Ints = np.maximum.accumulate(end - low + away) - away + low
+        return out
+    parts = [np.maximum.accumulate(end[lane == n]) for n in np.unique(lane).tolist()]
+    return np.concatenate(parts)

@@ -1,0 +1,76 @@
+"""What a worker keeps of one rank for the critical path: few nodes, and edges that say what lies between them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Ints = NDArray[np.int64]
+    Flags = NDArray[np.bool_]
+
+
+class Part(IntEnum):
+    """Kinds of time along an edge, in the order in which they follow one another."""
+
+    HOST = 0
+    SYNC = 1
+    LAUNCH = 2
+    GAP = 3
+    COPY = 4
+    COMPUTE = 5
+    COMM = 6
+
+
+PARTS = len(Part)
+
+
+class NodeKind(IntEnum):
+    """What happens at the time of a node."""
+
+    RUN = 0  # a run of activities of one stream is over
+    ARRIVAL = 1  # a communication call starts
+    DONE = 2  # a communication call is over
+    HOST = 3  # the host returns from waiting for the device
+    EDGE = 4  # the first activity of a step starts: the end of the step before
+    END = 5  # all work of the recording is over
+
+
+@dataclass(slots=True)
+class RankGraph:
+    """The graph of one recording; times int64 ns from the recording's origin. n nodes, m edges, in order of time.
+
+    time (n); kind (n) `NodeKind`; step (n): position of the step (in `steps`) in which the node lies, -1 = before all;
+    item_name, lane, thread (n): int32 into `names`, `lanes`, `threads` (-1 = none); call (n): position of the call
+    (-1 = none); count (n): activities of a run.
+    src, dst (m): nodes; parts (m, PARTS): ns of each `Part`, adding up to the edge's weight. An edge from -1 starts at
+    the beginning of the recording, `begin`.
+    steps: (step number, start, end, complete); lanes: (device, stream).
+    owner: position of the call whose node stands for a call (itself, the owner of its kernel, or -1).
+    strategies, ops: of each call. on_host: the trace has no device; gaps between operators are then the host's time.
+    """
+
+    begin: int
+    time: Ints
+    kind: NDArray[np.int8]
+    step: NDArray[np.int32]
+    name: NDArray[np.int32]
+    lane: NDArray[np.int32]
+    thread: NDArray[np.int32]
+    call: NDArray[np.int32]
+    count: NDArray[np.int32]
+    src: NDArray[np.int32]
+    dst: NDArray[np.int32]
+    parts: Ints
+    steps: list[tuple[int, int, int, bool]]
+    names: list[str]
+    lanes: list[tuple[int, int]]
+    threads: list[str]
+    owner: NDArray[np.int32]
+    strategies: list[str]
+    ops: list[str]
+    on_host: bool

@@ -1,0 +1,135 @@
+"""Rows of the tables of the critical path, and of what-if over whole steps."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from tracekit.analysis.critical.joint import join, on_one_clock
+from tracekit.analysis.critical.path import KINDS, Walk
+from tracekit.analysis.critical.whatif import MOST_ERROR, replayed
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from tracekit.analysis.critical.joint import Joint, RankInput
+    from tracekit.analysis.critical.path import Segment
+    from tracekit.analysis.critical.whatif import Replayed
+
+Row = dict[str, Any]
+
+
+@dataclass(slots=True)
+class CriticalTables:
+    """Rows of `critical_path`, `critical_steps`, `critical_shares` and, of the critical path's basis, `what_if`."""
+
+    path: list[Row] = field(default_factory=list)
+    steps: list[Row] = field(default_factory=list)
+    shares: list[Row] = field(default_factory=list)
+    what_if: list[Row] = field(default_factory=list)
+
+
+def critical(
+    inputs: Sequence[RankInput], matches: Sequence[Row], *, world: int | None = None, stages: Mapping[int, int] = {}
+) -> CriticalTables:
+    """The critical path of every step, and its length with one thing changed.
+
+    inputs: one recording a rank; matches: rows of that table; world: ranks of the job, where known; stages: rank →
+    place in its pipeline.
+    """
+    out = CriticalTables()
+    kept = on_one_clock(inputs)
+    if not kept:
+        return out
+    joint = join(kept, matches)
+    walk = Walk(joint)
+    again = replayed(joint, stages)
+    reason = _limit(inputs, kept, world)
+    for s, number in enumerate(joint.steps):
+        begin = int(joint.time[list(joint.starts[s].values())].min())
+        last = max(joint.ends[s].values(), key=lambda n: (int(joint.time[n]), -n))
+        segments = walk.path(begin, last)
+        length = int(joint.time[last]) - begin
+        if length <= 0:
+            continue
+        out.path += [_segment(joint, number, i, x) for i, x in enumerate(segments)]
+        shares = _shares(joint, number, segments, length)
+        out.shares += shares
+        base = again.base[s]
+        error = None if base is None else abs(base - length) / length
+        out.steps.append(_step(joint, s, segments, shares, begin, length) | {
+            "last_rank": joint.inputs[joint.part[last]].rank, "replayed_ns": base, "replay_error_ratio": error,
+            "reason": reason,
+        })  # fmt: skip
+        if base is not None and error is not None:
+            out.what_if += _what_if(again, s, number, length, base, error)
+    return out
+
+
+def _limit(inputs: Sequence[RankInput], kept: Sequence[RankInput], world: int | None) -> str | None:
+    if len(kept) < len(inputs):
+        return "clock"
+    if world is not None and world > len(kept):
+        return "one-rank" if len(kept) == 1 else "ranks-missing"
+    return "one-rank" if len(kept) == 1 and world != 1 else None
+
+
+def _segment(joint: Joint, number: int, place: int, s: Segment) -> Row:
+    g = joint.inputs[s.part].graph if s.part >= 0 else None
+    lane = g.lanes[s.lane] if g is not None and s.lane >= 0 else (None, None)
+    call = s.call if s.call >= 0 else None
+    return {
+        "step": number, "segment": place, "rank": joint.inputs[s.part].rank if g is not None else None,
+        "device": lane[0], "stream": lane[1],
+        "thread": g.threads[s.thread] if g is not None and s.thread >= 0 else None, "kind": s.kind,
+        "strategy": g.strategies[call] if g is not None and call is not None else None,
+        "op": g.ops[call] if g is not None and call is not None else None, "name": s.name or None,
+        "ts_ns": s.start, "dur_ns": s.end - s.start, "gap_ns": s.gap, "copy_ns": s.copy, "count": s.count,
+        "call_id": call, "match_id": s.match if s.match >= 0 else None, "reason": s.reason,
+    }  # fmt: skip
+
+
+def _shares(joint: Joint, number: int, segments: Sequence[Segment], length: int) -> list[Row]:
+    sums: dict[tuple[int, str, str | None], list[int]] = defaultdict(lambda: [0, 0])
+    for s in segments:
+        g = joint.inputs[s.part].graph if s.part >= 0 else None
+        for kind, ns in s.by_kind(g is not None and g.on_host).items():
+            comm = kind in ("comm", "unsplit") and g is not None
+            strategy = (g.strategies[s.call] if s.call >= 0 else "unknown") if comm and g is not None else None
+            into = sums[s.part, kind, strategy]
+            into[0] += ns
+            into[1] += 1
+    order = sorted(sums.items(), key=lambda kv: (kv[0][0], -kv[1][0], str(kv[0])))
+    return [
+        {
+            "step": number, "rank": joint.inputs[part].rank if part >= 0 else None, "kind": kind, "strategy": strategy,
+            "dur_ns": ns, "ratio": ns / length, "segments": count,
+        }
+        for (part, kind, strategy), (ns, count) in order
+    ]  # fmt: skip
+
+
+def _step(joint: Joint, s: int, segments: Sequence[Segment], shares: Sequence[Row], begin: int, length: int) -> Row:
+    present = joint.starts[s]
+    clocks = [joint.inputs[p].clock for p in present]
+    kinds = {f"{kind}_ns": sum(r["dur_ns"] for r in shares if r["kind"] == kind) for kind in KINDS}
+    return {
+        "step": joint.steps[s], "ts_ns": begin, "dur_ns": length, "complete": joint.whole[s], "ranks": len(present),
+        "ranks_on_path": len({x.part for x in segments}), **kinds,
+        "clock_error_ns": max((c.error_ns or 0 for c in clocks if c is not None), default=None),
+    }  # fmt: skip
+
+
+def _what_if(again: Replayed, s: int, number: int, length: int, base: int, error: float) -> list[Row]:
+    rows = []
+    for case, lengths in zip(again.cases, again.lengths, strict=True):
+        reason = "replay-error" if error > MOST_ERROR else case.reason
+        ns = lengths[s] if reason is None else None
+        rows.append({
+            "basis": "critical-path", "pipeline": None, "step": number, "what": case.what, "subject": case.subject,
+            "window_ns": length, "replayed_ns": base, "replay_error_ratio": error, "what_if_ns": ns,
+            "saved_ns": None if ns is None else base - ns,
+            "saved_ratio": None if ns is None or not base else (base - ns) / base, "reason": reason,
+        })  # fmt: skip
+    return rows
