@@ -190,7 +190,8 @@ def _loads(a: Side, b: Side, common: Cause | None) -> list[Cause]:
         told += f", and {common.sentence}" if both and common else ""
         moved = sum(_moved(x, y) for k, x, y in _pairs(a, b) if k[0] in PER_MICRO_BATCH)
         cost = moved + ((common.cost_ns or 0) if both and common else 0)
-        out.append(Cause("load" if both else "payload" if what == "bytes" else "calls", "activations", told, cost))
+        kind = "load" if both else {"bytes": "payload"}.get(what, what)
+        out.append(Cause(kind, "activations", told, cost))
     for key, x, y in _pairs(a, b):
         if (load is not None and key[0] in PER_MICRO_BATCH) or key[0] == "housekeeping":
             continue
