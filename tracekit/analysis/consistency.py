@@ -6,11 +6,16 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from tracekit.analysis.alike import call_kinds
 from tracekit.analysis.detail import group_id
+from tracekit.analysis.distinct import distinct_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from tracekit.analysis.alike import CallKinds
     from tracekit.model import LabelledRank
 
 SHOWN = 5
@@ -32,16 +37,21 @@ Votes = dict[Kind, dict[int, frozenset[str]]]
 """Per kind of call: step → strategies seen in it."""
 
 
-def votes(labelled: LabelledRank, steps: Sequence[int | None], complete: Iterable[int]) -> Votes:
+def votes(
+    labelled: LabelledRank, steps: Sequence[int | None], complete: Iterable[int], kinds: CallKinds | None = None
+) -> Votes:
     """Strategies of each kind of call in each complete step of one rank."""
-    whole = set(complete)
+    kinds = kinds or call_kinds(labelled.calls)
+    at = np.fromiter((-1 if s is None else s for s in steps), np.int64, len(steps))
+    counted = np.isin(at, np.fromiter(complete, np.int64))
     seen: dict[Kind, dict[int, set[str]]] = defaultdict(lambda: defaultdict(set))
-    for call, step in zip(labelled.calls, steps, strict=True):
+    pairs, _ = distinct_rows([kinds.which[counted], at[counted]])
+    for number, step in pairs.tolist():
+        call = kinds.examples[number]
         group = group_id(call)
-        if step is None or step not in whole or group is None:
-            continue
-        kind = Kind(group, call.group_name, call.op, call.dtype, call.in_nelems)
-        seen[kind][step].add(call.label.strategy)
+        if group is not None:
+            kind = Kind(group, call.group_name, call.op, call.dtype, call.in_nelems)
+            seen[kind][step].add(call.label.strategy)
     return {kind: {s: frozenset(v) for s, v in by_step.items()} for kind, by_step in seen.items()}
 
 

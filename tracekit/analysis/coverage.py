@@ -7,9 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tracekit.analysis.alike import call_kinds
 from tracekit.analysis.sites import place
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from tracekit.analysis.alike import CallKinds
     from tracekit.model import Call, LabelledRank
 
 KEEP = 20
@@ -18,44 +22,52 @@ NO_LABEL = frozenset({"unknown", "conflict"})
 Row = dict[str, Any]
 
 
-def _ns(labelled: LabelledRank) -> list[int]:
+def _ns(labelled: LabelledRank) -> NDArray[np.int64]:
     """Device time of each call: the sum of its activities' durations."""
     acts = labelled.activities
     own = acts.call >= 0
     weights = np.bincount(acts.call[own], weights=acts.dur[own], minlength=len(labelled.calls))
-    return [int(ns) for ns in weights.tolist()]
+    return weights.astype(np.int64)
 
 
-def coverage(labelled: LabelledRank) -> Row:
+def coverage(labelled: LabelledRank, kinds: CallKinds | None = None) -> Row:
     """Communication time, bytes and calls, and the part of each that has a strategy, by tier.
 
     Times are sums of durations of activities; bytes count calls whose size is known.
     """
+    kinds = kinds or call_kinds(labelled.calls)
     out: Row = {"comm_ns": 0, "labelled_ns": 0, "bytes": 0, "labelled_bytes": 0, "calls": 0, "labelled_calls": 0}
     tiers: Counter[str] = Counter()
     tier_bytes: Counter[str] = Counter()
-    for call, ns in zip(labelled.calls, _ns(labelled), strict=True):
-        size = call.payload_bytes or 0
+    times = np.zeros(len(kinds.examples), np.int64)
+    np.add.at(times, kinds.which, _ns(labelled))
+    counts = np.bincount(kinds.which, minlength=len(times))
+    for call, ns, n in zip(kinds.examples, times.tolist(), counts.tolist(), strict=True):
+        size = n * (call.payload_bytes or 0)
         out["comm_ns"] += ns
         out["bytes"] += size
-        out["calls"] += 1
+        out["calls"] += n
         if call.label.strategy not in NO_LABEL:
             out["labelled_ns"] += ns
             out["labelled_bytes"] += size
-            out["labelled_calls"] += 1
+            out["labelled_calls"] += n
             tiers[call.label.tier or "?"] += ns
             tier_bytes[call.label.tier or "?"] += size
     return out | {"tiers": dict(tiers), "tier_bytes": dict(tier_bytes)}
 
 
-def unlabelled_sites(labelled: LabelledRank) -> list[Row]:
+def unlabelled_sites(labelled: LabelledRank, kinds: CallKinds | None = None) -> list[Row]:
     """Call sites without a label, the longest first: what was seen there, and which labels remain possible."""
+    kinds = kinds or call_kinds(labelled.calls)
+    unlabelled = np.array([c.label.strategy in NO_LABEL for c in kinds.examples], np.bool_)
+    if not unlabelled.any():
+        return []
     markers = {m.name for m in labelled.markers}
     rows: dict[tuple[Any, ...], Row] = {}
     sizes: dict[tuple[Any, ...], Counter[int | None]] = defaultdict(Counter)
-    for number, (call, ns) in enumerate(zip(labelled.calls, _ns(labelled), strict=True)):
-        if call.label.strategy not in NO_LABEL:
-            continue
+    ns = _ns(labelled)
+    for number in np.flatnonzero(unlabelled[kinds.which]).tolist():
+        call = labelled.calls[number]
         head = {
             "op": call.op, "group": call.group_desc or call.group_name, "group_size": call.group_size,
             "dtype": call.dtype, "site": place(call, markers) or None, "kernel": call.kernel,
@@ -65,7 +77,7 @@ def unlabelled_sites(labelled: LabelledRank) -> list[Row]:
         key = tuple(head.values())
         row = rows.setdefault(key, head | {"count": 0, "total_ns": 0, "bytes": 0, "example": number})
         row["count"] += 1
-        row["total_ns"] += ns
+        row["total_ns"] += int(ns[number])
         row["bytes"] += call.payload_bytes or 0
         sizes[key][call.payload_bytes] += 1
     for key, row in rows.items():

@@ -9,17 +9,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from tracekit.analysis.tables import build, constant, encoded, from_numpy
-from tracekit.model import LinkConfidence, on_unix_clock
+from tracekit.analysis.alike import SHARED, call_kinds
+from tracekit.analysis.tables import build, constant, encoded, from_numpy, spread
+from tracekit.model import LinkConfidence, arrow_schema, on_unix_clock
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
+    from tracekit.analysis.alike import CallKinds
     from tracekit.model import Call, Label, LabelledRank
 
 _KINDS = ("compute", "comm", "fused", "copy", "set")
+_WORD = pa.dictionary(pa.int32(), pa.string())
 _UTC = pa.timestamp("ns", tz="UTC")
 
 
@@ -47,35 +50,40 @@ def activity_table(labelled: LabelledRank, step: NDArray[np.int64], origin: int)
     )
 
 
-def call_table(labelled: LabelledRank, steps: Sequence[int | None], origin: int) -> pa.Table:
+def call_table(
+    labelled: LabelledRank, steps: Sequence[int | None], origin: int, kinds: CallKinds | None = None
+) -> pa.Table:
     """Table `collectives`, one row a call, in call order."""
     calls, n = labelled.calls, len(labelled.calls)
-    groups = [group_id(c) for c in calls]
-    texts = {id(c.label): _alternatives(c.label) for c in calls}
-    joined: dict[tuple[str, ...], str | None] = {}
-    for c in calls:
-        if c.scopes not in joined:
-            joined[c.scopes] = " > ".join(c.scopes) or None
+    schema = arrow_schema("collectives")
     columns: dict[str, Any] = {
         "rank": constant(labelled.rank, n, pa.int32()),
         "id": range(n),
-        "group_id": groups,
         "call_ts_ns": [None if c.call_ts is None else c.call_ts - origin for c in calls],
         "ts_ns": [None if c.ts is None else c.ts - origin for c in calls],
         "dur_ns": [c.dur for c in calls],
-        "link": [_LINKS[c.link] for c in calls],
-        "scope": [c.scopes[-1] if c.scopes else None for c in calls],
-        "scopes": [joined[c.scopes] for c in calls],
         "step": steps,
-        "alternatives": [texts[id(c.label)] for c in calls],
-        "peers": [_peers(c, labelled.rank) for c in calls],
-    } | dict.fromkeys(OF_MATCHING, [None] * n)
-    columns |= _sources(calls, labelled.meta.witness or "trace")
+        "peers": [_peers(c, labelled.rank) if c.op == "all_to_all" else None for c in calls],
+    }
+    for name in OF_MATCHING:
+        columns[name] = pa.nulls(n, schema.field(name).type)
     for name in _OF_CALL:
         columns[name] = list(map(attrgetter(name), calls))
+    kinds = kinds or call_kinds(calls)
+    columns |= _sources(calls, kinds, labelled.meta.witness or "trace")
+    examples, which = kinds.examples, kinds.which
+    shared: dict[str, list[Any]] = {
+        "group_id": [group_id(c) for c in examples],
+        "link": [_LINKS[c.link] for c in examples],
+        "scope": [c.scopes[-1] if c.scopes else None for c in examples],
+        "scopes": [" > ".join(c.scopes) or None for c in examples],
+        "alternatives": [_alternatives(c.label) for c in examples],
+    }
+    for name in SHARED:
+        shared[name] = list(map(attrgetter(name), examples))
     for name in _OF_LABEL:
-        columns[name] = list(map(attrgetter(f"label.{name}"), calls))
-    return build("collectives", columns)
+        shared[name] = [getattr(c.label, name) for c in examples]
+    return build("collectives", columns | {k: spread(v, which, schema.field(k).type) for k, v in shared.items()})
 
 
 _TOLD = {
@@ -85,16 +93,21 @@ _TOLD = {
 """Field of `Call.sources` → attributes of which one must be known for it to have a source at all."""
 
 
-def _sources(calls: Sequence[Call], own: str) -> dict[str, list[str | None]]:
+def _sources(calls: Sequence[Call], kinds: CallKinds, own: str) -> dict[str, pa.Array[Any]]:
     """Columns `source_*`: what no other source gave is the recording's own word; of several sources the last counts."""
-    told = {c.sources: dict(c.sources) for c in calls}
-    out: dict[str, list[str | None]] = {}
+    told = [dict(c.sources) for c in kinds.examples]
+    out: dict[str, pa.Array[Any]] = {}
     for field, attributes in _TOLD.items():
-        known = [[getattr(c, a) is not None for c in calls] for a in attributes]
-        out[f"source_{field}"] = [
-            (told[c.sources].get(field, own) if c.sources else own) if any(k) else None
-            for c, k in zip(calls, zip(*known, strict=True), strict=True)
-        ]
+        known = np.zeros(len(calls), np.bool_)
+        for name in attributes:
+            if name in _OF_CALL:
+                known |= np.array([getattr(c, name) is not None for c in calls], np.bool_)
+            else:
+                known |= np.array([getattr(c, name) is not None for c in kinds.examples], np.bool_)[kinds.which]
+        seen = np.bincount(kinds.which[known], minlength=len(told)) > 0
+        words = [t.get(field, own) if s else None for t, s in zip(told, seen.tolist(), strict=True)]
+        which = np.where(known, kinds.which, len(words))
+        out[f"source_{field}"] = spread([*words, None], which, _WORD)
     return out
 
 
@@ -116,11 +129,7 @@ OF_MATCHING = (
 )  # fmt: skip
 """Columns that only the cross-rank step and theory can fill."""
 _LINKS = {c: c.name.lower() for c in LinkConfidence}
-_OF_CALL = (
-    "device", "ordinal", "op", "op_raw", "group_name", "group_desc", "group_size", "seq", "comms_id", "src_rank",
-    "dst_rank", "in_nelems", "out_nelems", "dtype", "payload_bytes", "stream", "n_activities", "kernel", "family",
-    "coalesced_into", "witness", "algorithm", "protocol", "channels", "exec_ns", "exec_busbw_gbps", "frame",
-)  # fmt: skip
+_OF_CALL = ("ordinal", "seq", "comms_id", "coalesced_into", "exec_ns", "exec_busbw_gbps")
 _OF_LABEL = ("strategy", "axes", "purpose", "phase", "variant", "confidence", "tier", "rule")
 
 

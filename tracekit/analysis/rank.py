@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from tracekit.analysis.accounting import Account, Exposed, RowKey, account
+from tracekit.analysis.alike import call_kinds
 from tracekit.analysis.consistency import Votes, votes
 from tracekit.analysis.coverage import conflicts, coverage, unlabelled_sites
 from tracekit.analysis.critical.compress import rank_graph
@@ -23,6 +24,7 @@ from tracekit.analysis.steps import Window, distinct_markers, launched_in, windo
 from tracekit.model import CPU_DEVICE
 
 if TYPE_CHECKING:
+    from tracekit.analysis.alike import CallKinds
     from tracekit.analysis.critical.parts import RankGraph
     from tracekit.analysis.pipeline.parts import RankPipeline
     from tracekit.model import LabelledRank
@@ -78,12 +80,13 @@ def analyze_rank(labelled: LabelledRank, *, origin_ns: int) -> RankTables:
     if labelled.meta.witness is not None:
         out.totals.append(_compute_unknown(labelled))
     out.activities = activity_table(labelled, step_of_row, origin_ns)
-    out.collectives = call_table(labelled, calls.step, origin_ns)
-    out.groups = _groups(labelled)
-    out.coverage = coverage(labelled)
-    out.sites = call_sites(labelled)
-    out.unlabelled = unlabelled_sites(labelled)
-    out.votes = votes(labelled, calls.step, {s["step"] for s in out.steps if s["complete"]})
+    kinds = call_kinds(labelled.calls)
+    out.collectives = call_table(labelled, calls.step, origin_ns, kinds)
+    out.groups = _groups(labelled, kinds)
+    out.coverage = coverage(labelled, kinds)
+    out.sites = call_sites(labelled, kinds)
+    out.unlabelled = unlabelled_sites(labelled, kinds)
+    out.votes = votes(labelled, calls.step, {s["step"] for s in out.steps if s["complete"]}, kinds)
     out.pipeline = rank_pipeline(labelled, markers, calls.step, origin_ns)
     out.critical = rank_graph(labelled, out.steps, origin_ns)
     out.findings += conflicts(labelled)
@@ -181,14 +184,14 @@ def _slowdown(s: Slowdown) -> Row:
     }  # fmt: skip
 
 
-def _groups(labelled: LabelledRank) -> list[Row]:
+def _groups(labelled: LabelledRank, kinds: CallKinds) -> list[Row]:
     """Members of the groups the metadata declares or the calls name; several groups may have the same ranks."""
     known: dict[tuple[tuple[int, ...], str | None], str | None] = {}
     for g in labelled.meta.groups:
         if g.ranks:
             known.setdefault((g.ranks, g.name), g.desc)
     seen = {members for members, _ in known}
-    for c in labelled.calls:
+    for c in kinds.examples:
         if c.members and (c.group_name is not None or c.members not in seen):
             known.setdefault((c.members, c.group_name), c.group_desc)
             seen.add(c.members)

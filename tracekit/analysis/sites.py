@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tracekit.analysis.alike import call_kinds
 from tracekit.analysis.intervals import covered, union
 from tracekit.model import Kind
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from tracekit.analysis.alike import CallKinds
     from tracekit.model import Call, LabelledRank
 
 KEEP = 500
@@ -34,16 +36,17 @@ def _site(call: Call, markers: set[str]) -> tuple[str, ...]:
     return (*names, group, str(call.group_size or ""), place(call, markers))
 
 
-def call_sites(labelled: LabelledRank) -> list[dict[str, Any]]:
+def call_sites(labelled: LabelledRank, kinds: CallKinds | None = None) -> list[dict[str, Any]]:
     """The call sites with most exposed time, largest first; sums over devices of unions. None without timed calls."""
-    acts, calls = labelled.activities, labelled.calls
+    acts = labelled.activities
     if not (acts.call >= 0).any():
         return []
     markers = {m.name for m in labelled.markers}
-    sites = [_site(c, markers) for c in calls]
+    kinds = kinds or call_kinds(labelled.calls)
+    sites = [_site(c, markers) for c in kinds.examples]
     names = sorted(set(sites))
     number = {s: i for i, s in enumerate(names)}
-    site_of_call = np.array([number[s] for s in sites], np.int64)
+    site_of_call = np.array([number[s] for s in sites], np.int64)[kinds.which]
     counts = np.bincount(site_of_call, minlength=len(names)).tolist()
     times = np.zeros((len(names), 2), np.int64)
     for device in np.unique(acts.device).tolist():

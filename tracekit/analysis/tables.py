@@ -55,16 +55,28 @@ def from_list(values: Sequence[Any], type_: pa.DataType) -> pa.Array[Any]:
     """
     if pa.types.is_string(type_):
         return from_text(values)
-    objects = np.fromiter(values, object, len(values))
-    missing: NDArray[np.bool_] = (objects == None).astype(np.bool_)  # noqa: E711  (elementwise)
-    objects[missing] = 0
     if pa.types.is_boolean(type_):
+        objects, missing = _objects(values)
         bits = np.packbits(objects.astype(np.bool_), bitorder="little")
         bitmap, nulls = _bitmap(missing)
         return pa.Array.from_buffers(type_, len(values), [bitmap, pa.py_buffer(bits.tobytes())], nulls)
-    dtype = np.dtype(_NUMPY[str(type_)])
+    plain, missing = _numbers(values, np.dtype(_NUMPY[str(type_)]))
+    return from_numpy(plain, type_, missing)
+
+
+def _objects(values: Sequence[Any]) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+    """The values with 0 for None, and where that is."""
+    objects = np.fromiter(values, object, len(values))
+    missing: NDArray[np.bool_] = (objects == None).astype(np.bool_)  # noqa: E711  (elementwise)
+    objects[missing] = 0
+    return objects, missing
+
+
+def _numbers(values: Sequence[Any], dtype: np.dtype[Any]) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+    """(numbers, which are missing or do not fit)."""
+    objects, missing = _objects(values)
     if dtype.kind == "f":
-        return from_numpy(objects.astype(dtype), type_, missing)
+        return objects.astype(dtype), missing
     low, high = int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
     try:
         plain = objects.astype(np.int64)
@@ -73,7 +85,15 @@ def from_list(values: Sequence[Any], type_: pa.DataType) -> pa.Array[Any]:
         misfit = np.array([v is not None and not low <= v <= high for v in values], np.bool_)
         kept = zip(values, (missing | misfit).tolist(), strict=True)
         plain = np.fromiter((0 if m else v for v, m in kept), dtype, len(values))
-    return from_numpy(np.where(misfit, 0, plain), type_, missing | misfit)
+    return np.where(misfit, 0, plain), missing | misfit
+
+
+def spread(values: Sequence[Any], which: NDArray[np.int64], type_: pa.DataType) -> pa.Array[Any]:
+    """values[which] as an array of numbers or words, for rows that share few values."""
+    if pa.types.is_dictionary(type_):
+        return _words(values, which)
+    plain, missing = _numbers(values, np.dtype(_NUMPY[str(type_)]))
+    return from_numpy(plain[which], type_, missing[which])
 
 
 def encoded(codes: NDArray[np.int32], names: Sequence[str], missing: NDArray[np.bool_] | None = None) -> pa.Array[Any]:
@@ -87,9 +107,15 @@ def encoded(codes: NDArray[np.int32], names: Sequence[str], missing: NDArray[np.
 
 def from_words(values: Sequence[str | None]) -> pa.Array[Any]:
     """Dictionary array from Python strings."""
+    return _words(values, None)
+
+
+def _words(values: Sequence[str | None], which: NDArray[np.int64] | None) -> pa.Array[Any]:
     words = [w for w in dict.fromkeys(values) if w is not None]
     number: dict[str | None, int] = {w: i for i, w in enumerate(words)} | {None: -1}
     codes = np.fromiter(map(number.__getitem__, values), np.int32, len(values))
+    if which is not None:
+        codes = codes[which]
     missing = codes < 0
     codes[missing] = 0
     return pa.DictionaryArray.from_arrays(from_numpy(codes, pa.int32(), missing), from_text(words))
