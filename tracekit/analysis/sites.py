@@ -51,7 +51,7 @@ def call_sites(labelled: LabelledRank, kinds: CallKinds | None = None) -> list[d
     times = np.zeros((len(names), 2), np.int64)
     for device in np.unique(acts.device).tolist():
         _add_times(times, labelled, np.flatnonzero(acts.device == device), site_of_call)
-    payload = _payload(calls, site_of_call, len(names))
+    payload = _payload(kinds, [number[s] for s in sites], len(names))
     out = [
         {
             "strategy": s[0], "purpose": s[1] or None, "phase": s[2] or None, "op": s[3], "group": s[4] or None,
@@ -63,12 +63,13 @@ def call_sites(labelled: LabelledRank, kinds: CallKinds | None = None) -> list[d
     return sorted(out, key=lambda r: (-r["exposed_ns"], -r["total_ns"], r["strategy"], r["op"], r["site"] or ""))[:KEEP]
 
 
-def _payload(calls: Sequence[Call], site_of_call: NDArray[np.int64], sites: int) -> list[int | None]:
-    """Bytes of each site; None where one of its calls does not tell."""
+def _payload(kinds: CallKinds, site_of_kind: Sequence[int], sites: int) -> list[int | None]:
+    """Bytes of each site; None where one of its calls does not tell. Calls of a kind have the same."""
     sums: list[int | None] = [0] * sites
-    for site, call in zip(site_of_call.tolist(), calls, strict=True):
+    often = np.bincount(kinds.which, minlength=len(kinds.examples)).tolist()
+    for site, call, n in zip(site_of_kind, kinds.examples, often, strict=True):
         known, more = sums[site], call.payload_bytes
-        sums[site] = None if known is None or more is None else known + more
+        sums[site] = None if known is None or more is None else known + n * more
     return sums
 
 
