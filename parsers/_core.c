@@ -7,6 +7,8 @@
 
 #include "_scan.h"
 
+#define REVISION 3 /* of what Python sees of it; parsers/core.py asks for the same */
+
 typedef struct {
     PyObject_HEAD
     scanner scan;
@@ -150,7 +152,7 @@ static struct PyModuleDef MODULE = {PyModuleDef_HEAD_INIT, "_core", "Bytes of wh
 PyMODINIT_FUNC PyInit__core(void) {
     PyObject *module = PyModule_Create(&MODULE);
     PyObject *type = module ? PyType_FromSpec(&SPEC) : NULL;
-    if (!type || PyModule_AddObject(module, "Scanner", type)) {
+    if (!type || PyModule_AddIntConstant(module, "REVISION", REVISION) || PyModule_AddObject(module, "Scanner", type)) {
         Py_XDECREF(type);
         Py_CLEAR(module);
     }

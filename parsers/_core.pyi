@@ -1,5 +1,7 @@
 """The compiled decode core; see `_core.c`."""
 
+REVISION: int
+
 class Scanner:
     def __new__(
         cls,

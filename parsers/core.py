@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     Codes = NDArray[np.int32]
 
 VARIABLE = "TRACEKIT_CORE"
+_REVISION = 3
 # What becomes of the rows of a class; the numbers of `enum kind` in `_core.c`.
 _REST, _FRAME, _HOST, _RUNTIME, _DEVICE, _COPY, _NOTE = 1, 3, 4, 5, 6, 7, 8
 # Numbered texts of the scanner, in its order.
@@ -90,21 +91,24 @@ def asked() -> str:
 
 
 def available() -> bool:
-    """Is the core built for this interpreter?"""
-    return _core is not None
+    """Is the core built for this interpreter, and of these sources?"""
+    return _core is not None and getattr(_core, "REVISION", 0) == _REVISION
 
 
 def state() -> str:
     """Which decode stage reads Kineto files, in a few words."""
     if asked() == "0":
         return f"pure Python ({VARIABLE}=0)"
-    return "compiled" if available() else "pure Python (the compiled core is not built)"
+    missing = "not built" if _core is None else "of another revision; install again"
+    return "compiled" if available() else f"pure Python (the compiled core is {missing})"
 
 
 def in_use() -> bool:
     """Does the core read, as far as it can? Raises UnusableInput when it was insisted on and is not there."""
     if asked() == "1" and not available():
-        raise UnusableInput(f"{VARIABLE}=1, but the compiled core is not built; unset it, or install with a C compiler")
+        raise UnusableInput(
+            f"{VARIABLE}=1, but the compiled core is not built (anew); unset it, or install with a C compiler"
+        )
     return asked() != "0" and available()
 
 

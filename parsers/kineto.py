@@ -41,7 +41,7 @@ class KinetoReader:
         frame_names: re.Pattern[str] | None = None,
         block: int = BLOCK,
     ) -> None:
-        self.path, self.strict = path, strict
+        self.path, self.strict, self.by_core = path, strict, in_use()
         self.source = Source(path)
         self.frames = None if frames is frame_names is None else Frames(frames, frame_names)
         self._next_document()
@@ -69,7 +69,6 @@ class KinetoReader:
     def _next_document(self) -> None:
         self.columns = Columns(self.frames)
         self.core: Core | None = None
-        self.by_core = in_use()
 
     def _nothing(self, traces: list[RankTrace]) -> str:
         counts = sum(sum(t.event_counts.values()) for t in traces)

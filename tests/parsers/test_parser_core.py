@@ -309,3 +309,14 @@ def test_bytes_of_any_kind_are_read_alike(tmp_path: Path, data: st.DataObject) -
     path = tmp_path / "b.json"
     path.write_bytes(sound[:at] + junk + sound[at + cut :])
     compare(path)
+
+
+def test_a_core_of_older_sources_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a change of the C files, and before the next install, the pure path reads."""
+    monkeypatch.setattr(core, "_REVISION", -1)
+    monkeypatch.delenv(core.VARIABLE, raising=False)
+    assert "another revision" in core.state()
+    assert kineto.parse(write(tmp_path / "a.json", job()))
+    monkeypatch.setenv(core.VARIABLE, "1")
+    with pytest.raises(TracekitError, match="not built"):
+        kineto.parse(tmp_path / "a.json")
