@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from dataclasses import dataclass, fields
 from operator import attrgetter
 from typing import Any
 
@@ -91,6 +92,23 @@ class CommReader:
         return found
 
 
+_FIELDS = [f.name for f in fields(CommArgs)]
+_SEQ = _FIELDS.index("seq")
+_all = attrgetter(*_FIELDS)
+
+
+@dataclass(slots=True)
+class Repeated:
+    """A record but for its sequence number and `Comms Id`: the fields before and after those, whether it takes any, and
+    whether it names its operation.
+    """
+
+    before: tuple[Any, ...]
+    after: tuple[Any, ...]
+    numbered: bool
+    of: bool
+
+
 class Records(list[CommArgs]):
     """Arguments of records, in order of their rows."""
 
@@ -101,6 +119,21 @@ class Records(list[CommArgs]):
     def add(self, args: Args) -> int:
         """Number of the new record."""
         return self.put(self._reader.read(args))
+
+    def repeated(self, args: Args) -> Repeated:
+        """What a record of these arguments, any sequence number and any id is."""
+        args.seq = args.comms_id = 0
+        read = self._reader.read(args)
+        values = _all(read)
+        return Repeated(
+            values[:_SEQ], values[_SEQ + 2 :], numbered=read.seq is not None, of=args.collective is not None
+        )
+
+    def again(self, known: Repeated, seq: int | None, comms_id: int | None) -> int:
+        """Number of a new record that repeats a known one."""
+        numbers = (seq, comms_id) if known.numbered else (None, None)
+        values: tuple[Any, ...] = (*known.before, *numbers, *known.after)
+        return self.put(CommArgs(*values))
 
     def put(self, args: CommArgs) -> int:
         """Number of a record that another format has read."""
