@@ -81,7 +81,7 @@ def test_what_if_of_a_job_without_faults_changes_little(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fault", "what"), [(("--long", "3=1.6"), "no-stragglers"), (("--p2p-latency", "2500"), "no-p2p")]
+    ("fault", "what"), [(("--long", "3=1.6"), "no-stragglers"), (("--p2p-latency", "4000"), "no-p2p")]
 )
 def test_the_what_if_is_the_run_without_the_fault(tmp_path: Path, fault: tuple[str, ...], what: str) -> None:
     """A long micro-batch: as typical. Latency of messages: without any time of messages, which is little here."""
