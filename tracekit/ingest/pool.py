@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 from multiprocessing.forkserver import ensure_running
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -32,4 +33,4 @@ def _several(path: str) -> bool:
         with os.scandir(path) as entries:
             return next(entries, None) is not None and next(entries, None) is not None
     except OSError:
-        return not os.path.exists(path)
+        return not Path(path).exists()
