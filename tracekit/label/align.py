@@ -138,7 +138,8 @@ class Aligner:
             good &= len(which) - there <= _WORSE * len(which)
         if good.any():
             good &= 2 * agree >= agree[good].max()
-        return shifts[good]
+        out: NDArray[np.int64] = shifts[good]
+        return out
 
     def _proposed(self) -> NDArray[np.int64]:
         """Shifts under which one of my rarest calls finds its like."""
