@@ -15,7 +15,7 @@ from tracekit.analysis.timeline import NO_CALL, STAGE_WORK, Work, bubbles, clock
 from tracekit.errors import UsageError
 from tracekit.model import NO_TIME
 from tracekit.output.callargs import CallTexts
-from tracekit.output.chrome import ChromeTrace, Track, quoted
+from tracekit.output.chrome import ChromeTrace, Track, may_write, quoted
 from tracekit.output.flows import Flows
 
 if TYPE_CHECKING:
@@ -99,10 +99,11 @@ class _Rank:
 
 
 def write(
-    source: Source, path: Path, about: dict[str, Any], chosen: Selection | None = None,
+    source: Source, path: Path, about: dict[str, Any], chosen: Selection | None = None, *, overwrite: bool = False,
     progress: Callable[[int, int, str], None] | None = None,
 ) -> Written:  # fmt: skip
     """Write the trace: two passes over the ranks, one in memory at a time. UsageError where nothing is left to draw."""
+    may_write(path, overwrite=overwrite)
     chosen = chosen or Selection()
     clocks = {row["rank"]: row for row in source.tables.get("clocks", [])}
     flows = Flows(source.tables.get("matches", []))
