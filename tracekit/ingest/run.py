@@ -24,6 +24,7 @@ from tracekit.ingest.files import file_rows
 from tracekit.ingest.hanging import add_hang
 from tracekit.ingest.identity import Decision, Part, resolve
 from tracekit.ingest.layout import layout_row
+from tracekit.ingest.operations import add_operations
 from tracekit.ingest.optables import read_op_tables
 from tracekit.ingest.pipeline import add_pipelines
 from tracekit.ingest.usermap import user_ranks
@@ -62,6 +63,7 @@ class RunTables:
     absolute: bool
     world_size: int | None
     tables: dict[str, list[Row]] = field(default_factory=dict)
+    data_parallel: list[Row] = field(default_factory=list)
     details: list[tuple[int | None, dict[str, str], int]] = field(default_factory=list)
     added: list[CallColumns | str] = field(default_factory=list)
     expected: list[CallColumns] = field(default_factory=list)
@@ -134,6 +136,7 @@ def _run(
         progress(0, 0, f"matching {len(results)} ranks")
     out = _collect(results, parts, decision, found, failures, options, solution)
     stragglers.into(out.tables)
+    add_operations(out, solution)
     out.job_groups = merged(seen)
     out.refs = options.witnesses
     used = [(r, p.rank) for r, p in zip(results, parts, strict=True) if p.used]
