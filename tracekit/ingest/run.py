@@ -222,13 +222,11 @@ def _each(
         for number in numbers:
             yield found.files[number], task(number, str(found.files[number]), options)
         return
-    import multiprocessing
+    from tracekit.ingest.pool import context
 
     # Largest first keeps the pool busy to the end; results are taken in file order all the same.
     order = sorted(numbers, key=lambda i: -found.files[i].stat().st_size)
-    pool = ProcessPoolExecutor(
-        count, mp_context=multiprocessing.get_context("forkserver"), initializer=_end_at_once_on_interrupt
-    )
+    pool = ProcessPoolExecutor(count, mp_context=context(), initializer=_end_at_once_on_interrupt)
     try:
         with _no_main_module():
             jobs = {i: pool.submit(task, i, str(found.files[i]), options) for i in order}
