@@ -22,12 +22,13 @@ Row = dict[str, Any]
 
 @dataclass(slots=True)
 class CriticalTables:
-    """Rows of `critical_path`, `critical_steps`, `critical_shares` and, of the critical path's basis, `what_if`."""
+    """Rows of `critical_path`, `critical_steps`, `critical_shares` and, of the critical path's basis, `what_if`; findings."""
 
     path: list[Row] = field(default_factory=list)
     steps: list[Row] = field(default_factory=list)
     shares: list[Row] = field(default_factory=list)
     what_if: list[Row] = field(default_factory=list)
+    findings: list[Row] = field(default_factory=list)
 
 
 def critical(
@@ -40,6 +41,8 @@ def critical(
     """
     out = CriticalTables()
     kept = on_one_clock(inputs)
+    if len(kept) < len(inputs):
+        out.findings.append(_without_clock(inputs, kept))
     if not kept:
         return out
     joint = join(kept, matches)
@@ -65,6 +68,14 @@ def critical(
         if base is not None and error is not None:
             out.what_if += _what_if(again, s, number, length, base, error)
     return out
+
+
+def _without_clock(inputs: Sequence[RankInput], kept: Sequence[RankInput]) -> Row:
+    lost = sorted(one.rank for one in inputs if one.rank is not None and all(one is not k for k in kept))
+    named = ", ".join(map(str, lost[:8])) + (", …" if len(lost) > 8 else "")
+    rest = f"the critical path leaves rank {named} out" if kept else "there is no critical path over ranks"
+    message = f"no common clock ties {'all' if kept else 'the'} recordings: {rest}"
+    return {"severity": "info", "code": "critical-path-clock", "rank": None, "message": message}
 
 
 def _limit(inputs: Sequence[RankInput], kept: Sequence[RankInput], world: int | None) -> str | None:
