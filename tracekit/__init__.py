@@ -7,6 +7,7 @@ res.exposure            # a pandas DataFrame
 res.arrow("exposure")   # the Arrow table
 res.write("out/")       # the Parquet dataset
 res = tk.read("out/")   # and back
+res.report("r.html")    # the page
 """
 
 from __future__ import annotations

@@ -217,6 +217,27 @@ class Result:
         chosen = Selection(_frozen(ranks), _frozen(steps), window)
         return write(RunSource(self.run, self._dataset), Path(path), self._about(), chosen, progress)
 
+    def report(
+        self,
+        path: str | Path,
+        *,
+        step: int | None = None,
+        title: str | None = None,
+        overwrite: bool = False,
+        progress: Callable[[int, int, str], None] | None = None,
+    ) -> Path:
+        """Write the run as one HTML page that opens without network; its path.
+
+        step: the step of timeline, pipeline and critical path; default a typical one. overwrite: replace a file that is
+        no page of tracekit's. The timeline needs `analyze(..., detail=True)`.
+        Raises UsageError without the extra `plots`, for an unknown step, or when another file is in the way.
+        """
+        from tracekit.output.html import render, write
+
+        return write(
+            render(self.run, self._dataset, step=step, title=title, progress=progress), path, overwrite=overwrite
+        )
+
     def _about(self) -> dict[str, Any]:
         from tracekit.model import SCHEMA_VERSION
         from tracekit.version import __version__

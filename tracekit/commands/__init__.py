@@ -20,6 +20,7 @@ COMMANDS = {
     "hang": "At which rank a hang began, from flight recorder dumps.",
     "perfetto": "A trace for ui.perfetto.dev: strategies as tracks, exposed parts as slices.",
     "layout": "The mesh of the job: degrees, order, groups, and what is missing.",
+    "report": "The run as one HTML page that opens without network.",
     "rules": "List and show the matching rules.",
     "schema": "The published tables, column by column.",
     "simulate": "A theoretical job as traces: one Kineto file a rank, and what is true of it.",

@@ -20,13 +20,14 @@ from tracekit.ingest.critical import add_critical
 from tracekit.ingest.crossing import add_cross_rank
 from tracekit.ingest.discover import Found, discover
 from tracekit.ingest.expecting import add_expected
+from tracekit.ingest.files import file_rows
 from tracekit.ingest.hanging import add_hang
 from tracekit.ingest.identity import Decision, Part, resolve
 from tracekit.ingest.layout import layout_row
 from tracekit.ingest.optables import read_op_tables
 from tracekit.ingest.pipeline import add_pipelines
 from tracekit.ingest.usermap import user_ranks
-from tracekit.ingest.witnesses import Examined, Witnesses, contradictions, examine, gather, health
+from tracekit.ingest.witnesses import FLIGHT_RECORDER, Examined, Witnesses, contradictions, examine, gather, health
 from tracekit.ingest.worker import Failure, Options, PartResult, learns_more, rules_of, work
 from tracekit.label.learn import learn, merged
 from tracekit.model import on_unix_clock
@@ -141,6 +142,8 @@ def _run(
     out.tables["health"] += health(witnesses, joined, alone=alone)
     out.tables["findings"] = _in_order([*out.tables["findings"], *contradictions(out.tables["health"])])
     add_hang(out, witnesses, options, job)
+    dumps = (ref.path for ref in witnesses.ranks(FLIGHT_RECORDER).values())
+    out.tables["files"] = file_rows(found, list(zip(results, parts, strict=True)), failures, dumps)
     return _with_layout(out, options, job, solution)
 
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, fields
+from functools import reduce
+from operator import and_
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -64,6 +66,19 @@ class Dataset:
             return _fitted(_read(where, wanted, {"rank": ranks, "step": steps}), wanted)
         except (OSError, pa.ArrowException) as e:
             raise BrokenInput(f"{where}: cannot be read ({_line(e)}); write the dataset again") from e
+
+    def each(self, table: str, columns: Sequence[str], *, until_ns: int | None = None) -> Iterator[pa.Table]:
+        """Columns of a big table one file at a time, which is one rank; rows with `ts_ns` before `until_ns`."""
+        import pyarrow as pa
+
+        schema = arrow_schema(table)
+        wanted = pa.schema([schema.field(c) for c in columns])
+        where = self.folder / table
+        for file in _files(where):
+            try:
+                yield _fitted(_read(where, wanted, {}, [file], until_ns), wanted)
+            except (OSError, pa.ArrowException) as e:
+                raise BrokenInput(f"{file}: cannot be read ({_line(e)}); write the dataset again") from e
 
     def rows(self, table: str) -> list[Row]:
         """One small table as rows; those of `totals` with their `by_strategy`."""
@@ -148,20 +163,30 @@ class _OnDemand(dict[str, list[Row]]):
         return self[table] if table in TABLES else default
 
 
-def _read(where: Path, wanted: pa.Schema, only: dict[str, Collection[int] | None]) -> pa.Table:
+def _files(where: Path) -> list[str]:
+    return sorted(str(p) for p in where.rglob("*.parquet"))
+
+
+def _read(
+    where: Path,
+    wanted: pa.Schema,
+    only: dict[str, Collection[int] | None],
+    files: Sequence[str] | None = None,
+    until_ns: int | None = None,
+) -> pa.Table:
     import pyarrow as pa
     import pyarrow.dataset as ds
 
-    parts = ds.partitioning(pa.schema([("rank", pa.int32())]), flavor="hive")
-    files = sorted(str(p) for p in where.rglob("*.parquet"))
+    files = _files(where) if files is None else files
     if not files:
         return wanted.empty_table()
+    parts = ds.partitioning(pa.schema([("rank", pa.int32())]), flavor="hive")
     data = ds.dataset(files, format="parquet", partitioning=parts, partition_base_dir=str(where))
-    condition = None
+    conditions = [ds.field("ts_ns") < until_ns] if until_ns is not None else []
     for name, values in only.items():
         if values is not None and name in data.schema.names:
-            this = ds.field(name).isin(pa.array(list(values), data.schema.field(name).type))
-            condition = this if condition is None else condition & this
+            conditions.append(ds.field(name).isin(pa.array(list(values), data.schema.field(name).type)))
+    condition = reduce(and_, conditions) if conditions else None
     return data.to_table(columns=[n for n in wanted.names if n in data.schema.names], filter=condition)
 
 

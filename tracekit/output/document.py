@@ -46,6 +46,7 @@ def document(run: RunTables) -> dict[str, Any]:
         "coverage": run.coverage,
         "findings": [dict.fromkeys(_FINDING) | f for f in run.tables["findings"]],
         "health": run.tables["health"],
+        "files": run.tables["files"],
     }
 
 

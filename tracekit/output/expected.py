@@ -52,14 +52,14 @@ def hiding(run: RunTables) -> Grid:
         "exposed time (ms of a rank and step)",
         ("strategy", "purpose", "exposed", "waiting", "avoidable", "structural", "unknown", "why"),
     )
-    for key, row in _parts(run)[:SHOWN]:
+    for key, row in parts(run)[:SHOWN]:
         if row["attributed_ns"]:
             cells = (ms(row[name]) for name in _PARTS)
             out.rows.append((key[0], " ".join(x for x in key[1:3] if x) or "–", *cells, key[3] or "–"))
     return out
 
 
-def _parts(run: RunTables) -> list[tuple[tuple[Any, ...], dict[str, float]]]:
+def parts(run: RunTables) -> list[tuple[tuple[Any, ...], dict[str, float]]]:
     """((strategy, purpose, phase, overlap), parts of exposed time), mean of a rank and complete step, longest first."""
     complete = {(s["rank"], s["device"], s["step"]) for s in run.tables["steps"] if s["complete"]}
     complete = complete or {(s["rank"], s["device"], s["step"]) for s in run.tables["steps"]}
@@ -74,7 +74,7 @@ def _parts(run: RunTables) -> list[tuple[tuple[Any, ...], dict[str, float]]]:
 
 def sentence(run: RunTables) -> str:
     """What of the exposed time could be saved, in one sentence; empty where nothing was exposed."""
-    found = _parts(run)
+    found = parts(run)
     if not sum(p["attributed_ns"] for _, p in found):
         return ""
     words = []
