@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from tracekit.analysis.sites import summed
 from tracekit.model import SCHEMA_VERSION, TABLES
 from tracekit.version import __version__
 
@@ -43,6 +44,7 @@ def document(run: RunTables) -> dict[str, Any]:
         "hang": run.hang,
         "theory": run.tables["theory"],
         "theory_inputs": run.theory_inputs,
+        "sites": summed(run.sites),
         "coverage": run.coverage,
         "findings": [dict.fromkeys(_FINDING) | f for f in run.tables["findings"]],
         "health": run.tables["health"],
