@@ -84,6 +84,19 @@ TABLES: tuple[Table, ...] = (
         ),
     ),
     Table(
+        "blame",
+        "whom ranks waited for in collectives, followed back to the late rank and why: a step, rank and cause",
+        (
+            STEP,
+            column("rank", "int32", "", "rank where the lateness began; null where that cannot be told", null=True),
+            column("cause", "dict", "", "compute | transfer | input (idle before the step's first device work) "
+               "| launch (idle within the step) | unknown"),
+            column("wait_ns", I64, "ns", "waiting of all ranks in collectives that it brought about"),
+            column("direct_ns", I64, "ns", "of it in collectives where the rank came last itself; the rest was passed on"),
+            column("calls", I64, "calls", "collectives with such waiting"),
+        ),
+    ),
+    Table(
         "imbalance",
         "uneven load of ranks",
         (
