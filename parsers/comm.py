@@ -57,7 +57,7 @@ class CommReader:
             None if a.stack is None else _text(a.stack) or None,
         )
         if _identifying(a) == (None, None, None, None):
-            return CommArgs(dims=lists[0], types=lists[1], concrete=lists[2], stack=lists[3])
+            return CommArgs(dims=lists[0], types=lists[1], concrete=lists[2], stack=lists[3], rf_id=_rf_id(a))
         key = _repeated(a)
         try:
             known = self._known.get(key)
@@ -72,7 +72,9 @@ class CommReader:
         values: tuple[Any, ...] = (
             *before, _int(a.seq), None if comms_id is None else comms_id % _U64, *after, *lists,
         )  # fmt: skip
-        return CommArgs(*values)
+        found = CommArgs(*values)
+        found.rf_id = _rf_id(a)
+        return found
 
     def _list(self, value: msgspec.Raw) -> list[Any] | None:
         if value is _NO_LIST:
@@ -137,6 +139,11 @@ class Records(list[CommArgs]):
         """Number of a record that another format has read."""
         self.append(args)
         return len(self) - 1
+
+
+def _rf_id(a: Args) -> int | None:
+    """The record's number; 0 is none."""
+    return _int(a.rf_id) or None if a.rf_id else None
 
 
 def _normal(key: tuple[Any, ...]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:

@@ -21,6 +21,7 @@ COMMANDS = {
     "hang": "At which rank a hang began, from flight recorder dumps.",
     "perfetto": "A trace for ui.perfetto.dev: strategies as tracks, exposed parts as slices.",
     "layout": "The mesh of the job: degrees, order, groups, and what is missing.",
+    "ops": "The operations of a pipeline job as a table for straggler analysis.",
     "report": "The run as one HTML page that opens without network.",
     "rules": "List and show the matching rules.",
     "schema": "The published tables, column by column.",

@@ -47,6 +47,9 @@ def command(
 
     PATH is a trace file, a folder (searched through) or a glob pattern; all of them together are one job.
     """
+    from tracekit.ingest.pool import start_early
+
+    start_early(paths, how["workers"])
     from tracekit.api import analyze, open
 
     wanted = gate.parsed(gates)

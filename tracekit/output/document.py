@@ -34,6 +34,7 @@ def document(run: RunTables) -> dict[str, Any]:
         "waiting": run.tables["waiting"],
         "clocks": run.tables["clocks"],
         "imbalance": run.tables["imbalance"],
+        "blame": run.tables["blame"],
         "pipeline": run.tables["pipeline"],
         "bubble": run.tables["bubble"],
         "what_if": run.tables["what_if"],
