@@ -113,7 +113,8 @@ def write(
         first = min(first, int(one.line.start[one.kept].min(initial=0)), _earliest(one, chosen))
         flows.learn(one.rank, one.calls, one.line, one.kept)
     if not total:
-        raise UsageError("nothing to draw: none of the recordings is of a rank that --ranks names")
+        asked = "none of the recordings is of a rank that was asked for" if chosen.ranks else "there is no recording"
+        raise UsageError(f"nothing to draw: {asked} with a time line")
     gaps = bubbles(source.tables.get("pipeline", []), source.tables.get("bubble", []))
     tables = {name: _by_rank(source.tables.get(name, [])) for name in ("ranks", "steps", "pipeline")}
     out = Written()
