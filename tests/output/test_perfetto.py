@@ -119,6 +119,8 @@ def test_selections(tmp_path: Path) -> None:
     assert all(s.end > low + shift and s.start < high + shift for s in tops)
     with pytest.raises(UsageError, match="nothing to draw"):
         result.perfetto(tmp_path / "c.json", ranks=[99])
+    with pytest.raises(UsageError, match="nothing to draw"):
+        result.perfetto(tmp_path / "c.json", window=(10**15, None))
     assert not (tmp_path / "c.json").exists()
 
 

@@ -8,6 +8,7 @@ import pytest
 from chrome_reader import read, union
 
 import tracekit as tk
+from tracekit.errors import UnusableInput
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -37,3 +38,10 @@ def test_real_recordings(name: str, shared: Path, tmp_path: Path) -> None:
             drawn = [s for s in trace.slices if s.args.get("call_id") == call["id"]
                      and s.process == f"rank {call['rank']}"]  # fmt: skip
             assert [s.start for s in drawn] == [call["arrival_ns"] + trace.other["shift_ns"]]
+
+
+def test_dumps_without_durations_are_not_drawn(shared: Path, tmp_path: Path) -> None:
+    result = tk.analyze(shared / "corpus/NVIDIA+nvidia-resiliency-ext/fr_gpu_error_1st", workers=1)
+    with pytest.raises(UnusableInput, match="no device work and no call with a duration"):
+        result.perfetto(tmp_path / "t.json")
+    assert not list(tmp_path.iterdir())
