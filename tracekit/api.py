@@ -256,6 +256,17 @@ class Result:
             "origin_unix_ns": str(self.run.origin_ns) if self.run.absolute else None,
         }  # fmt: skip
 
+    def append(self, folder: str | Path, name: str | None = None, *, overwrite: bool = False) -> Path:
+        """Add the run to a dataset of many, as `folder/run=NAME`; without a name, one from the recording itself.
+
+        Returns the real path of the run's folder. Raises UsageError when the name is taken, unless overwrite.
+        """
+        if self._dataset is not None:
+            raise UsageError(f"this result was read from {self._dataset.folder}; copy that folder")
+        from tracekit.output.runs import append
+
+        return append(self.run, folder, name, overwrite=overwrite)
+
     def write(self, folder: str | Path, *, overwrite: bool = False) -> Path:
         """Write the Parquet dataset; replaces an older dataset of tracekit's, anything else only with overwrite.
 
