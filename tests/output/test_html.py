@@ -172,6 +172,23 @@ def test_what_is_missing_says_why(sample: str, tmp_path: Path) -> None:
         assert "blame" not in charts
 
 
+def test_a_dataset_of_an_older_version_has_a_page(tmp_path: Path) -> None:
+    old = tk.read(Path(__file__).parent / "dataset-1.0")
+    text = old.report(tmp_path / "r.html").read_text("utf-8")
+    assert "No critical path: an older dataset" in text
+    assert {"breakdown-rank", "strategies", "timeline"} <= set(Page(text).block("charts"))
+
+
+@pytest.mark.shared
+def test_operation_tables_and_hangs_have_parts_of_their_own(shared: Path, tmp_path: Path) -> None:
+    table = shared / "corpus" / "ByteDance-Seed+StragglerAnalysis"
+    text = tk.analyze(table, workers=1).report(tmp_path / "r.html").read_text("utf-8")
+    found = Page(text)
+    assert "stragglers" in found.ids
+    assert "slowdown" in text
+    assert found.block("tracekit-data")["tables"]["stragglers"]["rows"]
+
+
 def test_without_detail_the_timeline_says_so(tmp_path: Path) -> None:
     result = tk.analyze(SAMPLES / "gloo-fsdp2", workers=1, detail=False)
     text = result.report(tmp_path / "r.html").read_text("utf-8")
