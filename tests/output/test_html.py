@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import html
 import json
 import re
 from html.parser import HTMLParser
@@ -187,6 +188,12 @@ def test_operation_tables_and_hangs_have_parts_of_their_own(shared: Path, tmp_pa
     assert "stragglers" in found.ids
     assert "slowdown" in text
     assert found.block("tracekit-data")["tables"]["stragglers"]["rows"]
+    dumps = shared / "corpus" / "NVIDIA+nvidia-resiliency-ext" / "fr_gpu_error_1st"
+    result = tk.analyze(dumps, workers=1)
+    text = result.report(tmp_path / "h.html").read_text("utf-8")
+    assert "hang" in Page(text).ids
+    assert html.escape(result.run.hang["verdict"]) in text
+    assert "breakdown-rank" not in Page(text).block("charts")
 
 
 def test_without_detail_the_timeline_says_so(tmp_path: Path) -> None:

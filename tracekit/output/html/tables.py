@@ -20,7 +20,7 @@ def hang(ctx: Context) -> list[Section]:
     if run.hang is None or not (run.hang["hung"] or run.hang["divergences"]):
         return []
     body = f'<p class="verdict">{m.esc(run.hang["verdict"])}</p>'
-    body += "".join(f"<h3>{m.esc(g.title)}</h3>{m.grid(g)}" for g in found.grids(run.hang))
+    body += "".join(f"<h3>{m.esc(g.title)}</h3>{m.grid(g, titled=False)}" for g in found.grids(run.hang))
     return [Section("hang", "Hang", body + f'<p class="note">{m.esc(found.DEFINITION)}</p>')]
 
 
@@ -32,7 +32,9 @@ def stragglers(ctx: Context) -> list[Section]:
     from tracekit.output import stragglers as found
 
     body = f'<p class="verdict">{m.esc(found.verdict(rows))}</p>'
-    body += "".join(f"<h3>{m.esc(g.title)}</h3>{m.grid(g)}" for g in found.grids(rows, all_ranks=False, steps=False))
+    body += "".join(
+        f"<h3>{m.esc(g.title)}</h3>{m.grid(g, titled=False)}" for g in found.grids(rows, all_ranks=False, steps=False)
+    )
     return [Section("stragglers", "Stragglers in operation tables", body)]
 
 
@@ -41,4 +43,4 @@ def section(summary: Summary) -> Section:
     title = "Tables of the terminal report"
     if not summary.grids:
         return Section.empty("tables", title, "The terminal report has no tables.")
-    return Section("tables", title, "".join(m.details(g.title, m.grid(g)) for g in summary.grids))
+    return Section("tables", title, m.folds(summary.grids))

@@ -24,7 +24,8 @@ WORTH = 0.005
 def section(ctx: Context, summary: Summary) -> Section:
     """What the job is, what it loses, and what of that could be saved."""
     tiles = [t for t in (*_times(ctx), _overlap(ctx), _bubble(ctx), _utilisation(ctx), _late(ctx)) if t]
-    body = f'<p class="job">{m.esc(summary.header)}</p><p class="verdict">{m.esc(summary.verdict)}</p>'
+    said = "\n".join(map(m.esc, summary.verdict.split("\n")))
+    body = f'<p class="job">{m.esc(summary.header)}</p><p class="verdict">{said}</p>'
     body += f'<dl class="tiles">{"".join(tiles)}</dl>'
     body += f"<h3>Largest avoidable costs</h3>{_costs(ctx)}"
     return Section("verdict", "Verdict", body)
