@@ -29,6 +29,7 @@ _WITNESSES = {
     "nccl-inspector": "tracekit.parsers.nccl_inspector",
     "nccl-profiler": "tracekit.parsers.nccl_profiler",
     "execution-trace": "tracekit.parsers.execution_trace",
+    "msprof-communication": "tracekit.parsers.msprof",
 }
 """`Format.name` → module with `parse(path, *, strict) -> list[Witness]`."""
 _OWN = frozenset({"kineto", "nsys"})

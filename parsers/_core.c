@@ -7,6 +7,8 @@
 
 #include "_scan.h"
 
+#define REVISION 3 /* of what Python sees of it; parsers/core.py asks for the same */
+
 typedef struct {
     PyObject_HEAD
     scanner scan;
@@ -14,8 +16,8 @@ typedef struct {
 } Scanner;
 
 static const unsigned COLUMNS[TABLES] = {
-    1u << TS | 1u << DUR | 1u << EXT | 1u << CORR,
-    1u << TS | 1u << DUR | 1u << EXT | 1u << CORR | 1u << STREAM | 1u << NBYTES,
+    1u << TS | 1u << DUR | 1u << EXT | 1u << CORR | 1u << SEQ | 1u << COMMS,
+    1u << TS | 1u << DUR | 1u << EXT | 1u << CORR | 1u << STREAM | 1u << NBYTES | 1u << SEQ | 1u << COMMS,
     1u << TS | 1u << DUR | 1u << EXT | 1u << STREAM,
 };
 
@@ -37,7 +39,8 @@ static PyObject *results(scanner *s) {
         for (int j = 0; j < WIDE && !failed; j++)
             if (COLUMNS[i] & 1u << j) failed = append(out, t->wide[j], t->n * sizeof(int64_t));
         failed = failed || append(out, t->name, t->n * sizeof(int32_t)) ||
-                 append(out, t->where, t->n * sizeof(int32_t)) || append(out, t->code, t->n);
+                 append(out, t->where, t->n * sizeof(int32_t)) || append(out, t->record, t->n * sizeof(int32_t)) ||
+                 append(out, t->code, t->n);
     }
     failed = failed || append(out, s->frames.name, s->frames.n * sizeof(int32_t)) ||
              append(out, s->frames.span, s->frames.n * 2 * sizeof(int64_t)) ||
@@ -72,7 +75,7 @@ static PyObject *texts(PyObject *self, PyObject *args) {
     Scanner *own = (Scanner *)self;
     unsigned which, first;
     if (!PyArg_ParseTuple(args, "II:texts", &which, &first)) return NULL;
-    if (which >= INTERNERS || own->busy) {
+    if (which >= PUBLIC || own->busy) {
         PyErr_SetString(PyExc_ValueError, "no such texts, or in use by another thread");
         return NULL;
     }
@@ -83,7 +86,7 @@ static PyObject *texts(PyObject *self, PyObject *args) {
     return out;
 }
 
-static int setup(scanner *s, PyObject *classes, PyObject *prefixes) {
+static int setup(scanner *s, PyObject *classes, PyObject *prefixes, PyObject *keys) {
     for (Py_ssize_t i = 0; i < PyTuple_Size(classes); i++) {
         const char *spelled;
         Py_ssize_t size;
@@ -104,17 +107,24 @@ static int setup(scanner *s, PyObject *classes, PyObject *prefixes) {
             return PyErr_SetString(PyExc_ValueError, "expected at most 16 prefixes of four bytes"), -1;
         memcpy(s->prefixes[s->n_prefixes++], PyBytes_AsString(item), 4);
     }
+    for (Py_ssize_t i = 0; i < PyTuple_Size(keys); i++) {
+        PyObject *item = PyTuple_GetItem(keys, i);
+        if (!PyBytes_Check(item) || set_key(s, (int)i, PyBytes_AsString(item), (size_t)PyBytes_Size(item)))
+            return PyErr_SetString(PyExc_ValueError, "expected keys of at most 32 bytes, by size"), -1;
+    }
     return 0;
 }
 
 static PyObject *new_scanner(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(named)) {
-    PyObject *classes, *prefixes;
+    PyObject *classes, *prefixes, *keys;
     long long longest;
-    if (!PyArg_ParseTuple(args, "O!O!L:Scanner", &PyTuple_Type, &classes, &PyTuple_Type, &prefixes, &longest)) return NULL;
+    if (!PyArg_ParseTuple(args, "O!O!O!L:Scanner", &PyTuple_Type, &classes, &PyTuple_Type, &prefixes, &PyTuple_Type, &keys,
+                          &longest))
+        return NULL;
     Scanner *own = (Scanner *)type->tp_alloc(type, 0); /* zeroed */
     if (!own) return NULL;
     own->scan.longest = longest;
-    if (setup(&own->scan, classes, prefixes)) Py_CLEAR(own);
+    if (setup(&own->scan, classes, prefixes, keys)) Py_CLEAR(own);
     return (PyObject *)own;
 }
 
@@ -142,7 +152,7 @@ static struct PyModuleDef MODULE = {PyModuleDef_HEAD_INIT, "_core", "Bytes of wh
 PyMODINIT_FUNC PyInit__core(void) {
     PyObject *module = PyModule_Create(&MODULE);
     PyObject *type = module ? PyType_FromSpec(&SPEC) : NULL;
-    if (!type || PyModule_AddObject(module, "Scanner", type)) {
+    if (!type || PyModule_AddIntConstant(module, "REVISION", REVISION) || PyModule_AddObject(module, "Scanner", type)) {
         Py_XDECREF(type);
         Py_CLEAR(module);
     }

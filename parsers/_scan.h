@@ -10,86 +10,22 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef const unsigned char *text;
+#include "_json.h"
+#include "_texts.h"
 
-#define MAX_DEPTH 32
 #define MAX_TOKEN 160            /* bytes of a pid, tid, phase or category that is numbered */
-#define MAX_PROBES 64            /* against names made to collide */
-#define MAX_DIGITS 18            /* such an integer fits int64 */
+#define MAX_KEY 32
+#define MAX_KEYS 40
 #define EXACT_BELOW_US (1LL << 43)
 #define MAX_US (1LL << 53)
 
 enum kind { COUNT, REST, INSTANT, FRAME, HOST, RUNTIME, DEVICE, COPY, NOTE };
-enum { TS, DUR, EXT, CORR, STREAM, NBYTES, WIDE };
-
-/* ---------------------------------------------------------------- numbering of texts */
-
-typedef struct { uint64_t hash; size_t at; uint32_t size; } entry;
-typedef struct { entry *entries; uint32_t *slots; char *bytes; size_t n, cap, n_slots, used, room; } interner;
-
-static uint64_t hash_of(text s, size_t n) {
-    uint64_t h = n * 0x9E3779B97F4A7C15ULL, w;
-    for (; n >= 8; s += 8, n -= 8) {
-        memcpy(&w, s, 8);
-        h = (h ^ w) * 0xFF51AFD7ED558CCDULL;
-        h ^= h >> 32;
-    }
-    w = 0;
-    memcpy(&w, s, n);
-    h = (h ^ w) * 0xC4CEB9FE1A85EC53ULL;
-    return h ^ h >> 29;
-}
-
-static int grow_slots(interner *t) {
-    size_t n = t->n_slots ? 2 * t->n_slots : 1024;
-    uint32_t *slots = calloc(n, sizeof *slots);
-    if (!slots) return -1;
-    for (size_t i = 0; i < t->n; i++) {
-        size_t at = t->entries[i].hash & (n - 1);
-        while (slots[at]) at = (at + 1) & (n - 1);
-        slots[at] = (uint32_t)i + 1;
-    }
-    free(t->slots);
-    t->slots = slots;
-    t->n_slots = n;
-    return 0;
-}
-
-/* The number of a text; -1: no memory, -2: not to be numbered. */
-static int32_t number_of(interner *t, text s, size_t size) {
-    if (2 * t->n >= t->n_slots && (t->n >= INT32_MAX / 4 || grow_slots(t))) return -1;
-    uint64_t h = hash_of(s, size);
-    size_t at = h & (t->n_slots - 1);
-    for (int probes = 0; t->slots[at]; at = (at + 1) & (t->n_slots - 1)) {
-        entry *e = &t->entries[t->slots[at] - 1];
-        if (e->hash == h && e->size == size && !memcmp(t->bytes + e->at, s, size)) return (int32_t)t->slots[at] - 1;
-        if (++probes > MAX_PROBES) return -2;
-    }
-    if (size > UINT32_MAX) return -2;
-    if (t->n == t->cap) {
-        size_t cap = t->cap ? 2 * t->cap : 256;
-        entry *entries = realloc(t->entries, cap * sizeof *entries);
-        if (!entries) return -1;
-        t->entries = entries;
-        t->cap = cap;
-    }
-    if (t->room - t->used < size) {
-        size_t room = 2 * t->room + size + 4096;
-        char *bytes = realloc(t->bytes, room);
-        if (!bytes) return -1;
-        t->bytes = bytes;
-        t->room = room;
-    }
-    memcpy(t->bytes + t->used, s, size);
-    t->entries[t->n] = (entry){h, t->used, (uint32_t)size};
-    t->used += size;
-    t->slots[at] = (uint32_t)++t->n;
-    return (int32_t)t->n - 1;
-}
+enum { TS, DUR, EXT, CORR, STREAM, NBYTES, SEQ, COMMS, WIDE };
+#define NONE INT64_MIN /* of the last two */
 
 /* ---------------------------------------------------------------- columns */
 
-typedef struct { int64_t *wide[WIDE]; int32_t *name, *where; int8_t *code; size_t n, cap; } table;
+typedef struct { int64_t *wide[WIDE]; int32_t *name, *where, *record; int8_t *code; size_t n, cap; } table;
 typedef struct { int64_t *span; int32_t *name; size_t n, cap; } ranges; /* span: start, stop, start, stop ... */
 
 #define RESIZE(p, n) do { void *new_ = realloc((p), (n) * sizeof *(p)); if (!new_) return -1; (p) = new_; } while (0)
@@ -100,6 +36,7 @@ static int table_room(table *t) {
     for (int i = 0; i < WIDE; i++) RESIZE(t->wide[i], cap);
     RESIZE(t->name, cap);
     RESIZE(t->where, cap);
+    RESIZE(t->record, cap);
     RESIZE(t->code, cap);
     t->cap = cap;
     return 0;
@@ -119,7 +56,19 @@ static int add_range(ranges *r, int64_t start, int64_t stop, int32_t name) {
 }
 
 enum { HOSTS, DEVICES, NOTES, TABLES };
-enum { NAMES, TRACKS, PLACES, FRAMES, CLASSES, INTERNERS };
+enum { NAMES, TRACKS, PLACES, FRAMES, CLASSES, RECORDS, PUBLIC, MEMBERS = PUBLIC, ARGUMENTS, INTERNERS };
+
+/* What a key of an event (MEMBERS) or of its arguments is to us, and what stood behind its value the last times: the
+ * bytes up to the next value. Events of a file follow few patterns, so mostly one comparison replaces reading a key. */
+#define MAX_MEMBERS 512
+#define AHEAD 48
+enum { START, OTHER_KEY, FIRST_KEY }; /* numbers in `known`; START: the opening brace */
+typedef struct {
+    uint64_t bytes[AHEAD / 8], last; /* last: the bits of the last word that count */
+    uint8_t words, size, at, key_size;
+    uint16_t next;
+} follower;
+typedef struct { follower seen[2]; int what; } member_key;
 
 typedef struct {
     interner texts[INTERNERS];
@@ -131,175 +80,17 @@ typedef struct {
     size_t n_classes;
     char prefixes[16][4];
     int n_prefixes;
+    struct { unsigned char size; char spelled[MAX_KEY]; } keys[MAX_KEYS]; /* arguments of a communication record */
+    unsigned char first_key[MAX_KEY + 2];                                  /* by size: where those of a size start */
+    member_key known[2][MAX_MEMBERS];
+    unsigned char *scratch;
+    size_t room;
     int64_t longest; /* ns: rows that last longer are left to the decoder */
 } scanner;
-
-/* ---------------------------------------------------------------- JSON */
-
-typedef struct { text at; size_t size; } piece;
-typedef struct { text p, end; int odd, failed; } cursor; /* odd: this event is for the general decoder */
-
-#define ONES 0x0101010101010101ULL
-#define TOPS 0x8080808080808080ULL
-#define LESS(x, n) (((x) - ONES * (n)) & ~(x)) /* top bit of each byte below n; exact up to the first */
-
-static inline int blank(int c) { return c == ' ' || c == '\n' || c == '\t' || c == '\r'; }
-
-static inline void skip_blanks(cursor *c) {
-    while (blank(*c->p)) c->p++;
-}
-
-/* A string whose opening quote is behind. Escapes other than the simple ones, control and non-ASCII bytes are odd. */
-static inline piece string(cursor *c, int *escaped) {
-    text p = c->p, start = p;
-    for (;;) {
-#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
-        while (c->end - p >= 8) {
-            uint64_t x, stops;
-            memcpy(&x, p, 8);
-            uint64_t quote = x ^ ONES * '"', slash = x ^ ONES * '\\';
-            stops = (LESS(quote, 1) | LESS(slash, 1) | LESS(x, 32) | x) & TOPS;
-            if (stops) {
-                p += __builtin_ctzll(stops) >> 3;
-                break;
-            }
-            p += 8;
-        }
-#endif
-        while (p < c->end && *p != '"' && *p != '\\' && *p >= 32 && *p < 128) p++;
-        if (p == c->end) {
-            c->failed = 1;
-            break;
-        }
-        if (*p == '"') break;
-        if (*p == '\\') {
-            *escaped = 1;
-            if (c->end - p < 2) {
-                c->failed = 1;
-                break;
-            }
-            if (!strchr("\"\\/bfnrt", p[1]) || !p[1]) c->odd = 1;
-            p += 2;
-        } else {
-            c->odd = 1;
-            p++;
-        }
-    }
-    c->p = p + !c->failed;
-    return (piece){start, (size_t)(p - start)};
-}
-
-typedef struct { int64_t whole; int fraction, decimals, good; } number; /* good: an integer or up to three decimals */
-
-static inline number read_number(cursor *c) {
-    number out = {0, 0, 0, 0};
-    text p = c->p;
-    int minus = *p == '-';
-    p += minus;
-    text start = p;
-    int64_t whole = 0;
-    while (*p >= '0' && *p <= '9') {
-        if (p - start < MAX_DIGITS) whole = 10 * whole + (*p - '0');
-        p++;
-    }
-    size_t digits = (size_t)(p - start);
-    if (!digits || (*start == '0' && digits > 1)) c->failed = 1;
-    out.good = digits <= MAX_DIGITS;
-    if (*p == '.') {
-        text dot = ++p;
-        for (; *p >= '0' && *p <= '9'; p++)
-            if (p - dot < 3) out.fraction = 10 * out.fraction + (*p - '0');
-        if (p == dot) c->failed = 1;
-        out.decimals = p - dot < 4 ? (int)(p - dot) : 4;
-        out.good &= out.decimals < 4;
-    }
-    if (*p == 'e' || *p == 'E') {
-        out.good = 0;
-        c->odd = 1;
-        p++;
-        p += *p == '+' || *p == '-';
-        text exponent = p;
-        while (*p >= '0' && *p <= '9') p++;
-        if (p == exponent) c->failed = 1;
-    }
-    if (digits > MAX_DIGITS) c->odd = 1;
-    out.whole = minus ? -whole : whole;
-    if (minus && out.decimals) out.good = 0;
-    c->p = p;
-    return out;
-}
-
-static int word(cursor *c, const char *expected, size_t n) {
-    if ((size_t)(c->end - c->p) < n || memcmp(c->p, expected, n)) return c->failed = 1, 0;
-    c->p += n;
-    return 0;
-}
-
-static void skip_value(cursor *c, int depth);
-
-/* After a value in an object or list: 1 = another one follows, 0 = it is closed (or failed). */
-static inline int more(cursor *c, int close) {
-    skip_blanks(c);
-    if (*c->p == ',') {
-        c->p++;
-        skip_blanks(c);
-        return !c->failed;
-    }
-    if (*c->p == close) c->p++;
-    else c->failed = 1;
-    return 0;
-}
-
-/* The key of a member, with its colon; the value is next. */
-static inline piece key(cursor *c) {
-    int escaped = 0;
-    if (*c->p != '"') return c->failed = 1, (piece){c->p, 0};
-    c->p++;
-    piece k = string(c, &escaped);
-    if (escaped) c->odd = 1;
-    skip_blanks(c);
-    if (*c->p == ':') c->p++;
-    else c->failed = 1;
-    if (*c->p == ' ') c->p++;
-    skip_blanks(c);
-    return k;
-}
-
-/* An object or list whose opening bracket is behind. */
-static void skip_inside(cursor *c, int close, int depth) {
-    if (depth > MAX_DEPTH) {
-        c->failed = 1;
-        return;
-    }
-    skip_blanks(c);
-    if (*c->p == close) {
-        c->p++;
-        return;
-    }
-    do {
-        if (close == '}') key(c);
-        if (c->failed) return;
-        skip_value(c, depth + 1);
-    } while (!c->failed && more(c, close));
-}
-
-static void skip_value(cursor *c, int depth) {
-    int escaped = 0;
-    switch (*c->p) {
-    case '"': c->p++; string(c, &escaped); break;
-    case '{': c->p++; skip_inside(c, '}', depth); break;
-    case '[': c->p++; skip_inside(c, ']', depth); break;
-    case 't': word(c, "true", 4); break;
-    case 'f': word(c, "false", 5); break;
-    case 'n': word(c, "null", 4); break;
-    default: read_number(c);
-    }
-}
 
 /* ---------------------------------------------------------------- one event */
 
 #define IS(k, s) ((k).size == sizeof(s) - 1 && !memcmp((k).at, s, sizeof(s) - 1))
-#define EACH_ARG(X) X(EXT, "External id") X(CORR, "correlation") X(STREAM, "stream") X(NBYTES, "bytes")
 
 enum { PH = 1, CAT = 2, NAME = 4, PID = 8, TID = 16, AT = 32, LASTS = 64, ARGS = 128, DEV = 256,
        NAME_ESCAPED = 512, RECORD = 1024, PEERS = 2048, BAD_TIME = 4096, BAD_NAME = 8192, BAD_TRACK = 1 << 14,
@@ -309,6 +100,8 @@ typedef struct {
     piece ph, cat, name, pid, tid, device; /* those of numbers and threads with their quotes */
     int64_t wide[WIDE], thread; /* thread: the tid as a number */
     unsigned seen, args, bad;   /* args, bad: bits by column: given, given as something else than a small integer */
+    piece records[MAX_KEYS];    /* members of a communication record, as written */
+    int n_records;
 } event;
 
 static inline void once(cursor *c, event *e, unsigned bit) {
@@ -343,7 +136,7 @@ static inline void token_member(cursor *c, event *e, piece *out, unsigned bit, u
     once(c, e, bit);
     text start = c->p;
     if (is_digit_next(c)) {
-        number n = read_number(c);
+        number n = read_integer(c);
         if (!n.good || n.decimals) e->seen |= bad;
         if (bit == TID) e->thread = n.whole;
     } else {
@@ -361,7 +154,7 @@ static inline void token_member(cursor *c, event *e, piece *out, unsigned bit, u
 }
 
 static inline void time_member(cursor *c, event *e, int column, unsigned bit) {
-    static const int scale[] = {1000, 100, 10, 1};
+    static const int scale[] = {0, 100, 10, 1};
     once(c, e, bit);
     if (!is_digit_next(c)) {
         e->seen |= BAD_TIME;
@@ -374,7 +167,7 @@ static inline void time_member(cursor *c, event *e, int column, unsigned bit) {
         return;
     }
     if (n.decimals && n.whole >= EXACT_BELOW_US) e->seen |= FRACTION;
-    e->wide[column] = n.whole * 1000 + (int64_t)n.fraction * (n.decimals ? scale[n.decimals] : 0);
+    e->wide[column] = n.whole * 1000 + (int64_t)n.fraction * scale[n.decimals];
 }
 
 static inline void integer_arg(cursor *c, event *e, int column, int64_t *out) {
@@ -386,27 +179,112 @@ static inline void integer_arg(cursor *c, event *e, int column, int64_t *out) {
         skip_value(c, 3);
         return;
     }
-    number n = read_number(c);
+    number n = read_integer(c);
     if (!n.good || n.decimals) e->bad |= bit;
     *out = n.whole;
 }
 
-static void arg(cursor *c, event *e, piece k) {
-#define X(column, spelled) if (IS(k, spelled)) { integer_arg(c, e, column, &e->wide[column]); return; }
-    switch (k.size) { case 5: case 6: case 11: EACH_ARG(X) }
-#undef X
-    if (IS(k, "device")) {
-        token_member(c, e, &e->device, DEV, BAD_DEV);
-        return;
+/* An unsigned id of 64 bits, kept as such bits. */
+static void id_arg(cursor *c, event *e, int column) {
+    uint64_t value = 0;
+    text p = c->p;
+    integer_arg(c, e, column, &e->wide[column]); /* checks its form; an id may have more digits than that takes */
+    int good = *p >= '0' && *p <= '9';
+    for (; *p >= '0' && *p <= '9'; p++) {
+        unsigned digit = (unsigned)(*p - '0');
+        if (value > (UINT64_MAX - digit) / 10) good = 0;
+        else value = 10 * value + digit;
     }
-    if (IS(k, "name") && !scalar(c)) c->odd = 1;
-    if (IS(k, "external id")) c->odd = 1; /* the spelling of old writers */
-    if (IS(k, "Collective name")) e->seen |= RECORD;
-    if (IS(k, "fromDevice") || IS(k, "toDevice")) e->seen |= PEERS;
-    skip_value(c, 3);
+    e->wide[column] = (int64_t)value;
+    e->bad &= ~(1u << column);
+    if (!good || p != c->p || e->wide[column] == NONE) e->bad |= 1u << column;
 }
 
-static void arguments(cursor *c, event *e) {
+static int is_record_key(const scanner *s, piece k) {
+    if (k.size > MAX_KEY) return 0;
+    for (int i = s->first_key[k.size]; i < s->first_key[k.size + 1]; i++)
+        if (!memcmp(s->keys[i].spelled, k.at, k.size)) return 1;
+    return 0;
+}
+
+enum { SKIPPED = 1, PHASE, CATEGORY, CALLED, PROCESS, THREAD, BEGAN, TOOK, ARGUED, EXTERNAL, CORRELATED, STREAMED, COPIED, ON_DEVICE,
+       SEQUENCE, COMMS_ID, PEER, OLD, LABEL, OPERATION, RECORDED };
+
+static const struct { int context, what; const char *spelled; } WANTED[] = {
+    {MEMBERS, PHASE, "ph"}, {MEMBERS, CATEGORY, "cat"}, {MEMBERS, CALLED, "name"}, {MEMBERS, PROCESS, "pid"},
+    {MEMBERS, THREAD, "tid"}, {MEMBERS, BEGAN, "ts"}, {MEMBERS, TOOK, "dur"}, {MEMBERS, ARGUED, "args"},
+    {ARGUMENTS, EXTERNAL, "External id"}, {ARGUMENTS, CORRELATED, "correlation"}, {ARGUMENTS, STREAMED, "stream"},
+    {ARGUMENTS, COPIED, "bytes"}, {ARGUMENTS, ON_DEVICE, "device"}, {ARGUMENTS, SEQUENCE, "Seq"},
+    {ARGUMENTS, COMMS_ID, "Comms Id"}, {ARGUMENTS, PEER, "fromDevice"}, {ARGUMENTS, PEER, "toDevice"},
+    {ARGUMENTS, OLD, "external id"}, {ARGUMENTS, LABEL, "name"}, {ARGUMENTS, OPERATION, "Collective name"},
+};
+
+static int what_is(const scanner *s, int context, piece k) {
+    for (size_t i = 0; i < sizeof WANTED / sizeof *WANTED; i++)
+        if (WANTED[i].context == context && strlen(WANTED[i].spelled) == k.size && !memcmp(WANTED[i].spelled, k.at, k.size))
+            return WANTED[i].what;
+    return context == ARGUMENTS && is_record_key(s, k) ? RECORDED : SKIPPED;
+}
+
+static inline int follows(const cursor *c, const follower *f) {
+    if (!f->size || !EIGHT(c, c->p + AHEAD)) return 0;
+    int last = f->words - 1, same = 1;
+    for (int i = 0; i < last; i++) same &= load(c->p + 8 * i) == f->bytes[i];
+    return same && !((load(c->p + 8 * last) ^ f->bytes[last]) & f->last);
+}
+
+static void remember(const cursor *c, member_key *before, text from, piece k, unsigned at) {
+    size_t size = (size_t)(c->p - from);
+    if (size > AHEAD || !EIGHT(c, from + AHEAD)) return;
+    before->seen[1] = before->seen[0];
+    follower *f = &before->seen[0];
+    memcpy(f->bytes, from, AHEAD);
+    f->size = (uint8_t)size;
+    f->words = (uint8_t)((size + 7) / 8);
+    f->last = ~0ULL >> 8 * (8 * f->words - size);
+    f->at = (uint8_t)(k.at - from);
+    f->key_size = (uint8_t)k.size;
+    f->next = (uint16_t)at;
+}
+
+/* The key of a member that nothing foretold. */
+static unsigned new_member(scanner *s, cursor *c, int context, unsigned at, piece *k) {
+    text from = c->p;
+    if (at == START) {
+        skip_blanks(c);
+        if (*c->p == '}') return c->p++, START;
+    } else if (!more(c, '}')) return START;
+    member_key *known = s->known[context - MEMBERS];
+    int odd = c->odd;
+    unsigned found = OTHER_KEY;
+    c->odd = 0;
+    *k = key(c);
+    if (c->failed) return START;
+    if (!c->odd && k->size <= MAX_KEY) {
+        int32_t number = number_of(&s->texts[context], k->at, k->size);
+        if (number >= 0 && number < MAX_MEMBERS - FIRST_KEY) {
+            found = FIRST_KEY + (unsigned)number;
+            if (!known[found].what) known[found].what = what_is(s, context, *k);
+            if (at != OTHER_KEY) remember(c, &known[at], from, *k, found);
+        }
+    }
+    c->odd |= odd;
+    return found;
+}
+
+/* Go to the value of the next member: its key is `k`, its number the result; `at`: that of the one before. START: none. */
+static inline unsigned next_member(scanner *s, cursor *c, int context, unsigned at, piece *k) {
+    const follower *f = s->known[context - MEMBERS][at].seen;
+    if (!follows(c, f) && !follows(c, ++f)) return new_member(s, c, context, at, k);
+    *k = (piece){c->p + f->at, f->key_size};
+    c->p += f->size;
+    if (*c->p <= ' ') skip_blanks(c);
+    return f->next;
+}
+
+static void arguments(scanner *s, cursor *c, event *e) {
+    unsigned at = START;
+    piece k;
     once(c, e, ARGS);
     if (*c->p != '{') {
         c->odd = 1;
@@ -414,36 +292,45 @@ static void arguments(cursor *c, event *e) {
         return;
     }
     c->p++;
-    skip_blanks(c);
-    if (*c->p == '}') {
-        c->p++;
-        return;
+    while (!c->failed && (at = next_member(s, c, ARGUMENTS, at, &k)) != START) {
+        switch (s->known[ARGUMENTS - MEMBERS][at].what) {
+        case EXTERNAL: integer_arg(c, e, EXT, &e->wide[EXT]); continue;
+        case CORRELATED: integer_arg(c, e, CORR, &e->wide[CORR]); continue;
+        case STREAMED: integer_arg(c, e, STREAM, &e->wide[STREAM]); continue;
+        case COPIED: integer_arg(c, e, NBYTES, &e->wide[NBYTES]); continue;
+        case SEQUENCE: integer_arg(c, e, SEQ, &e->wide[SEQ]); continue;
+        case COMMS_ID: id_arg(c, e, COMMS); continue;
+        case ON_DEVICE: token_member(c, e, &e->device, DEV, BAD_DEV); continue;
+        case PEER: e->seen |= PEERS; break;
+        case OLD: c->odd = 1; break; /* the spelling of old writers */
+        case LABEL: c->odd |= !scalar(c); break;
+        case OPERATION: e->seen |= RECORD; /* fall through */
+        case RECORDED:
+            skip_value(c, 3);
+            if (e->n_records == MAX_KEYS) c->odd = 1;
+            else e->records[e->n_records++] = (piece){k.at - 1, (size_t)(c->p - k.at) + 1};
+            continue;
+        }
+        skip_value(c, 3);
     }
-    do {
-        piece k = key(c);
-        if (c->failed) return;
-        arg(c, e, k);
-    } while (!c->failed && more(c, '}'));
 }
 
-static void member(cursor *c, event *e, piece k) {
-    switch (k.size) {
-    case 2:
-        if (IS(k, "ph")) { text_member(c, e, &e->ph, PH); return; }
-        if (IS(k, "ts")) { time_member(c, e, TS, AT); return; }
-        break;
-    case 3:
-        if (IS(k, "cat")) { text_member(c, e, &e->cat, CAT); return; }
-        if (IS(k, "pid")) { token_member(c, e, &e->pid, PID, BAD_TRACK); return; }
-        if (IS(k, "tid")) { token_member(c, e, &e->tid, TID, BAD_TRACK); return; }
-        if (IS(k, "dur")) { time_member(c, e, DUR, LASTS); return; }
-        break;
-    case 4:
-        if (IS(k, "name")) { text_member(c, e, &e->name, NAME); return; }
-        if (IS(k, "args")) { arguments(c, e); return; }
-        break;
+static void members(scanner *s, cursor *c, event *e) {
+    unsigned at = START;
+    piece k;
+    while (!c->failed && (at = next_member(s, c, MEMBERS, at, &k)) != START) {
+        switch (s->known[0][at].what) {
+        case PHASE: text_member(c, e, &e->ph, PH); break;
+        case CATEGORY: text_member(c, e, &e->cat, CAT); break;
+        case CALLED: text_member(c, e, &e->name, NAME); break;
+        case PROCESS: token_member(c, e, &e->pid, PID, BAD_TRACK); break;
+        case THREAD: token_member(c, e, &e->tid, TID, BAD_TRACK); break;
+        case BEGAN: time_member(c, e, TS, AT); break;
+        case TOOK: time_member(c, e, DUR, LASTS); break;
+        case ARGUED: arguments(s, c, e); break;
+        default: skip_value(c, 2);
+        }
     }
-    skip_value(c, 2);
 }
 
 /* The class of an event, or -1: no memory, -2: for the general decoder. */
@@ -487,6 +374,24 @@ static int full_name(const scanner *s, piece name) {
     return 0;
 }
 
+/* The arguments of a communication record but for its sequence number and id, members as written and joined. */
+static int32_t record_of(scanner *s, const event *e) {
+    size_t size = 0;
+    if (e->bad & (1u << SEQ | 1u << COMMS)) return -2;
+    for (int i = 0; i < e->n_records; i++) size += e->records[i].size + 1;
+    if (size > s->room) {
+        RESIZE(s->scratch, 2 * size);
+        s->room = 2 * size;
+    }
+    size = 0;
+    for (int i = 0; i < e->n_records; i++) {
+        memcpy(s->scratch + size, e->records[i].at, e->records[i].size);
+        size += e->records[i].size;
+        s->scratch[size++] = ',';
+    }
+    return number_of(&s->texts[RECORDS], s->scratch ? s->scratch : (text) "", size ? size - 1 : 0);
+}
+
 /* A row into its table: 0 done, -1 no memory, -2 for the general decoder. */
 static int add_row(scanner *s, event *e, int kind, int8_t value) {
     static const piece none = {(text) "null", 4};
@@ -494,7 +399,8 @@ static int add_row(scanner *s, event *e, int kind, int8_t value) {
     if ((e->seen & needed) != needed || e->seen & (BAD_TIME | BAD_NAME | BAD_TRACK)) return -2;
     if (e->wide[DUR] > s->longest || e->bad & 1u << EXT) return -2;
     int host = kind == HOST || kind == RUNTIME;
-    if (host ? kind == HOST && full_name(s, e->name) : e->seen & (RECORD | BAD_DEV)) return -2;
+    int recorded = host ? kind == HOST && full_name(s, e->name) : kind != NOTE && e->seen & RECORD;
+    if (!host && e->seen & BAD_DEV) return -2;
     if (!host && (e->args & 1u << STREAM ? e->bad & 1u << STREAM : e->seen & NO_NUMBER)) return -2;
     if (!(e->args & 1u << STREAM)) e->wide[STREAM] = e->thread;
     if ((kind == RUNTIME || kind == DEVICE || kind == COPY) && e->bad & 1u << CORR) return -2;
@@ -507,25 +413,27 @@ static int add_row(scanner *s, event *e, int kind, int8_t value) {
     int32_t where = host ? pair_of(&s->texts[TRACKS], e->pid, e->tid)
                          : pair_of(&s->texts[PLACES], e->seen & DEV ? e->device : none, e->pid);
     if (where < 0) return where;
+    int32_t record = recorded ? record_of(s, e) : -1;
+    if (recorded && record < 0) return record;
     for (int i = 0; i < WIDE; i++) t->wide[i][t->n] = e->wide[i];
     t->name[t->n] = name;
     t->where[t->n] = where;
+    t->record[t->n] = record;
     t->code[t->n++] = value;
     return 0;
 }
 
 /* One event whose brace is next: 0 taken, -1 no memory, -2 for the general decoder. */
 static int take(scanner *s, cursor *c, text data, int text_times) {
-    event e = {.wide = {0, 0, -1, -1, -1, -1}};
+    event e;
+    e.ph = e.cat = e.name = (piece){c->p, 0};
+    e.seen = e.args = e.bad = 0;
+    e.thread = e.n_records = 0;
+    e.wide[EXT] = e.wide[CORR] = e.wide[STREAM] = e.wide[NBYTES] = -1;
+    e.wide[SEQ] = e.wide[COMMS] = NONE;
     text start = c->p++;
     c->odd = 0;
-    skip_blanks(c);
-    if (*c->p == '}') c->p++;
-    else do {
-        piece k = key(c);
-        if (c->failed) return 0;
-        member(c, &e, k);
-    } while (!c->failed && more(c, '}'));
+    members(s, c, &e);
     if (c->failed) return 0;
     int x = e.ph.size == 1 && *e.ph.at == 'X';
     if (x && e.seen & FRACTION && !text_times) c->failed = 1; /* a float would round its time: all of it is read as text */
@@ -574,6 +482,15 @@ static int set_class(scanner *s, const event *e, int kind, int value) {
     return 0;
 }
 
+/* Name the arguments of communication records, in order of their sizes; 0 or -1. */
+static int set_key(scanner *s, int at, const char *spelled, size_t size) {
+    if (at >= MAX_KEYS || size > MAX_KEY || (at && size < s->keys[at - 1].size)) return -1;
+    s->keys[at].size = (unsigned char)size;
+    memcpy(s->keys[at].spelled, spelled, size);
+    for (size_t n = size + 1; n < MAX_KEY + 2; n++) s->first_key[n] = (unsigned char)(at + 1);
+    return 0;
+}
+
 static void release(scanner *s) {
     for (int i = 0; i < INTERNERS; i++) {
         free(s->texts[i].entries);
@@ -584,6 +501,7 @@ static void release(scanner *s) {
         for (int j = 0; j < WIDE; j++) free(s->tables[i].wide[j]);
         free(s->tables[i].name);
         free(s->tables[i].where);
+        free(s->tables[i].record);
         free(s->tables[i].code);
     }
     free(s->frames.span);
@@ -591,6 +509,7 @@ static void release(scanner *s) {
     free(s->rest.span);
     free(s->rest.name);
     free(s->counts);
+    free(s->scratch);
     free(s->kinds);
     free(s->values);
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from dataclasses import dataclass, fields
 from operator import attrgetter
 from typing import Any
 
@@ -56,7 +57,7 @@ class CommReader:
             None if a.stack is None else _text(a.stack) or None,
         )
         if _identifying(a) == (None, None, None, None):
-            return CommArgs(dims=lists[0], types=lists[1], concrete=lists[2], stack=lists[3])
+            return CommArgs(dims=lists[0], types=lists[1], concrete=lists[2], stack=lists[3], rf_id=_rf_id(a))
         key = _repeated(a)
         try:
             known = self._known.get(key)
@@ -71,7 +72,9 @@ class CommReader:
         values: tuple[Any, ...] = (
             *before, _int(a.seq), None if comms_id is None else comms_id % _U64, *after, *lists,
         )  # fmt: skip
-        return CommArgs(*values)
+        found = CommArgs(*values)
+        found.rf_id = _rf_id(a)
+        return found
 
     def _list(self, value: msgspec.Raw) -> list[Any] | None:
         if value is _NO_LIST:
@@ -89,6 +92,23 @@ class CommReader:
         return found
 
 
+_FIELDS = [f.name for f in fields(CommArgs)]
+_SEQ = _FIELDS.index("seq")
+_all = attrgetter(*_FIELDS)
+
+
+@dataclass(slots=True)
+class Repeated:
+    """A record but for its sequence number and `Comms Id`: the fields before and after those, whether it takes any, and
+    whether it names its operation.
+    """
+
+    before: tuple[Any, ...]
+    after: tuple[Any, ...]
+    numbered: bool
+    of: bool
+
+
 class Records(list[CommArgs]):
     """Arguments of records, in order of their rows."""
 
@@ -100,10 +120,30 @@ class Records(list[CommArgs]):
         """Number of the new record."""
         return self.put(self._reader.read(args))
 
+    def repeated(self, args: Args) -> Repeated:
+        """What a record of these arguments, any sequence number and any id is."""
+        args.seq = args.comms_id = 0
+        read = self._reader.read(args)
+        values = _all(read)
+        return Repeated(
+            values[:_SEQ], values[_SEQ + 2 :], numbered=read.seq is not None, of=args.collective is not None
+        )
+
+    def again(self, known: Repeated, seq: int | None, comms_id: int | None) -> int:
+        """Number of a new record that repeats a known one."""
+        numbers = (seq, comms_id) if known.numbered else (None, None)
+        values: tuple[Any, ...] = (*known.before, *numbers, *known.after)
+        return self.put(CommArgs(*values))
+
     def put(self, args: CommArgs) -> int:
         """Number of a record that another format has read."""
         self.append(args)
         return len(self) - 1
+
+
+def _rf_id(a: Args) -> int | None:
+    """The record's number; 0 is none."""
+    return _int(a.rf_id) or None if a.rf_id else None
 
 
 def _normal(key: tuple[Any, ...]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:

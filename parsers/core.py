@@ -17,6 +17,7 @@ import numpy as np
 from tracekit.errors import UnusableInput
 from tracekit.model import DeviceClass
 from tracekit.parsers.columns import DEVICE_CATS, HOST_CATS, MTIA_CAT, RECORDING, Columns, peer
+from tracekit.parsers.comm import COMM_NAME
 from tracekit.parsers.convert import MAX_DUR_NS
 from tracekit.parsers.decode import Args
 from tracekit.parsers.frames import CATEGORY
@@ -32,27 +33,53 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from tracekit.parsers.comm import Repeated
     from tracekit.parsers.frames import Frames
 
     Codes = NDArray[np.int32]
 
 VARIABLE = "TRACEKIT_CORE"
+_REVISION = 3
 # What becomes of the rows of a class; the numbers of `enum kind` in `_core.c`.
 _REST, _FRAME, _HOST, _RUNTIME, _DEVICE, _COPY, _NOTE = 1, 3, 4, 5, 6, 7, 8
 # Numbered texts of the scanner, in its order.
-_NAMES, _TRACKS, _PLACES, _FRAMES, _CLASSES = range(5)
+_NAMES, _TRACKS, _PLACES, _FRAMES, _CLASSES, _RECORDS = range(6)
 _MAX_TEXTS = 1 << 18
+_MAX_RECORDS = 1 << 15
 """With more texts than this a scanner is replaced: what it remembers must not grow with the file."""
+_NONE = int(np.iinfo(np.int64).min)
 _ROW = {"ts": np.int64, "dur": np.int64, "ext": np.int64, "corr": np.int64}
-_HOST_COLUMNS = (*_ROW.items(), ("name", np.int32), ("track", np.int32), ("cat", np.int8))
+_HOST_COLUMNS = (
+    *_ROW.items(), ("seq", np.int64), ("comms_id", np.int64),
+    ("name", np.int32), ("track", np.int32), ("comm", np.int32), ("cat", np.int8),
+)  # fmt: skip
 _DEVICE_COLUMNS = (
-    *_ROW.items(), ("stream", np.int64), ("nbytes", np.int64), ("name", np.int32), ("place", np.int32),
-    ("cls", np.int8),
+    *_ROW.items(), ("stream", np.int64), ("nbytes", np.int64), ("seq", np.int64), ("comms_id", np.int64),
+    ("name", np.int32), ("place", np.int32), ("comm", np.int32), ("cls", np.int8),
 )  # fmt: skip
 _NOTE_COLUMNS = (
     ("ts", np.int64), ("dur", np.int64), ("ext", np.int64), ("stream", np.int64), ("name", np.int32),
-    ("place", np.int32), ("cls", np.int8),
+    ("place", np.int32), ("comm", np.int32), ("cls", np.int8),
 )  # fmt: skip
+# Arguments the scanner reads itself, or that belong to no record; all others make a record, as they are written.
+_READ = {
+    "External id",
+    "correlation",
+    "device",
+    "stream",
+    "bytes",
+    "fromDevice",
+    "toDevice",
+    "Seq",
+    "Comms Id",
+    "external id",
+    "name",
+    "labels",
+}
+_KEYS = tuple(
+    sorted((f.encode_name.encode() for f in msgspec.structs.fields(Args) if f.encode_name not in _READ), key=len)
+)
+_ARGS = msgspec.json.Decoder(Args)
 _NOTHING = Args()
 
 Table = dict[str, "NDArray[Any]"]
@@ -64,28 +91,25 @@ def asked() -> str:
 
 
 def available() -> bool:
-    """Is the core built for this interpreter?"""
-    return _core is not None
+    """Is the core built for this interpreter, and of these sources?"""
+    return _core is not None and getattr(_core, "REVISION", 0) == _REVISION
 
 
 def state() -> str:
     """Which decode stage reads Kineto files, in a few words."""
     if asked() == "0":
         return f"pure Python ({VARIABLE}=0)"
-    return "compiled" if available() else "pure Python (the compiled core is not built)"
+    missing = "not built" if _core is None else "of another revision; install again"
+    return "compiled" if available() else f"pure Python (the compiled core is {missing})"
 
 
-def core_for(columns: Columns) -> Core | None:
-    """The core for one document, or None where the pure path reads it; raises UnusableInput when it was insisted on."""
-    if asked() == "0":
-        return None
-    if not available():
-        if asked() == "1":
-            raise UnusableInput(
-                f"{VARIABLE}=1, but the compiled core is not built; unset it, or install with a C compiler"
-            )
-        return None
-    return Core(columns)
+def in_use() -> bool:
+    """Does the core read, as far as it can? Raises UnusableInput when it was insisted on and is not there."""
+    if asked() == "1" and not available():
+        raise UnusableInput(
+            f"{VARIABLE}=1, but the compiled core is not built (anew); unset it, or install with a C compiler"
+        )
+    return asked() != "0" and available()
 
 
 @dataclass(slots=True)
@@ -111,13 +135,19 @@ class Core:
         self._start()
 
     def _start(self) -> None:
-        self._scanner = _core.Scanner(self._classes, FULL_NAMES, MAX_DUR_NS)
+        self._scanner = _core.Scanner(self._classes, FULL_NAMES, _KEYS, MAX_DUR_NS)
         c = self.columns
         self._names = _Numbered(self._scanner, _NAMES, lambda text: c.names[_string(text)])
         self._tracks = _Numbered(self._scanner, _TRACKS, lambda text: c.tracks[_pair(text)])
         self._places = _Numbered(self._scanner, _PLACES, lambda text: c.places[_pair(text)])
         self._wanted = _Numbered(self._scanner, _FRAMES, self._is_wanted)
+        self._records = _Numbered(self._scanner, _RECORDS, self._record)
+        self._known: list[Repeated] = []
         self._keys: list[bytes] = []
+
+    def _record(self, text: bytes) -> int:
+        self._known.append(self.columns.comm.repeated(_ARGS.decode(b"{%s}" % text)))
+        return len(self._known) - 1
 
     def _is_wanted(self, text: bytes) -> int:
         return int(self.frames is not None and self.frames.wanted(_string(text)))
@@ -132,6 +162,14 @@ class Core:
             {field: np.frombuffer(next(left), dtype) for field, dtype in table}
             for table in (_HOST_COLUMNS, _DEVICE_COLUMNS, _NOTE_COLUMNS)
         )
+        try:
+            for table in (host, device):
+                recorded = np.flatnonzero(table["comm"] >= 0)
+                if len(recorded):
+                    table["comm"] = table["comm"].copy()
+                    table["comm"][recorded] = self._records.codes(table["comm"][recorded])
+        except ValueError:
+            return None
         frames, frame_spans, spans, counts = (np.frombuffer(x, t) for x, t in zip(left, _LAST, strict=True))
         spans, kept = spans.reshape(-1, 2), 0
         if len(frames):
@@ -156,23 +194,48 @@ class Core:
         c = self.columns
         c.counts.update({key: n for key, n in found.counts.items() if n})
         host, device, notes = found.host, found.device, found.notes
-        if n := len(host["ts"]):
+        if len(host["ts"]):
+            self._number(host, self._is_comm)
             host["name"] = self._names.codes(host["name"])
             host["track"] = self._tracks.codes(host["track"])
-            host["comm"] = np.full(n, -1, np.int32)
             _append(c.host, host)
-        if n := len(device["ts"]):
+        if len(device["ts"]):
+            self._number(device, lambda _, known: known.of)
             device["peer"] = self._peer(device)
             device["name"] = self._names.codes(device["name"])
             device["place"] = self._places.codes(device["place"])
-            device["comm"] = np.full(n, -1, np.int32)
             _append(c.device, device)
         if len(notes["ts"]):
             notes["name"] = self._names.codes(notes["name"])
             notes["place"] = self._places.codes(notes["place"])
             _append(c.annotations, notes)
-        if len(self._names.texts) > _MAX_TEXTS or len(self._wanted.texts) > _MAX_TEXTS:
+        texts = max(len(self._names.texts), len(self._wanted.texts))
+        if texts > _MAX_TEXTS or len(self._records.texts) > _MAX_RECORDS:
             self._start()
+
+    def _is_comm(self, name: int, _: Repeated) -> bool:
+        return COMM_NAME.match(_string(self._names.text(name))) is not None
+
+    def _number(self, table: Table, is_one: Callable[[int, Repeated], bool]) -> None:
+        """Give each row that is a communication record (of those that may be) a record of its own."""
+        rows = np.flatnonzero(table["comm"] >= 0)
+        if not len(rows):
+            return
+        judged: dict[tuple[int, int], bool] = {}
+        numbers, names, seqs = (table[k][rows].tolist() for k in ("comm", "name", "seq"))
+        given = table["comms_id"][rows]
+        ids = given.view(np.uint64).tolist()
+        out = []
+        for number, name, seq, comms_id, has_id in zip(
+            numbers, names, seqs, ids, (given != _NONE).tolist(), strict=True
+        ):
+            known = self._known[number]
+            one = judged.get((number, name))
+            if one is None:
+                one = judged[number, name] = is_one(name, known)
+            own = (None if seq == _NONE else seq, comms_id if has_id else None)
+            out.append(self.columns.comm.again(known, *own) if one else -1)
+        table["comm"][rows] = out
 
     def _peer(self, device: Table) -> NDArray[np.int8]:
         """Between devices or not: copies without the arguments that say so tell it by their name."""
@@ -198,7 +261,7 @@ class _Numbered:
         return self.texts[number]
 
     def codes(self, numbers: Codes) -> Codes:
-        """int32 meaning of each number (never negative)."""
+        """int32 meaning (never negative) of each of some numbers."""
         if (new := int(numbers.max()) + 1 - len(self._codes)) > 0:
             self._codes = np.append(self._codes, np.full(new, -1, np.int32))
         out = self._codes[numbers]

@@ -55,6 +55,7 @@ class Args(msgspec.Struct, gc=False):
     in_size: Any = msgspec.field(default=None, name="In msg size")
     out_size: Any = msgspec.field(default=None, name="Out msg size")
     pg_id: Any = msgspec.field(default=None, name="Process Group ID")
+    rf_id: Any = msgspec.field(default=None, name="Record function id")
     # Metadata rows.
     name: Scalar = None
     labels: Any = None

@@ -25,6 +25,10 @@ SOURCE = "flight-recorder"
 MAX_BYTES = 256 << 20
 MAX_FRAMES = 256
 MAX_RANKS = 1 << 20
+MAX_SEATS = 1 << 24
+MAX_ENTRIES = 200_000
+MAX_TENSORS = 4_096
+MAX_DIMENSIONS = 64
 _PAIR = re.compile(r"\b(?:send|recv)\s+(\d{1,7})\s*(?:->|<-)\s*(\d{1,7})\s*$")
 _STATES = frozenset({"scheduled", "started", "completed"})
 _FIX = "dump again, or leave the file out"
@@ -51,16 +55,16 @@ def parse(path: Path, *, strict: bool = False) -> list[Witness]:
         SOURCE,
         version=version,
     )  # fmt: skip
-    odd = [e for e in entries if not isinstance(e, dict) or not isinstance(e.get("profiling_name"), str)]
-    if odd:
+    good = [e for e in entries if isinstance(e, dict) and isinstance(e.get("profiling_name"), str)]
+    if odd := len(entries) - len(good):
         if strict:
-            raise BrokenInput(f"{path}: {len(odd)} of {len(entries)} entries have no profiling_name; {_FIX}")
-        out.health.append(HealthEntry("flight recorder entries that hold no call", len(odd), "lost", repr(odd[0])[:80]))
+            raise BrokenInput(f"{path}: {odd} of {len(entries)} entries have no profiling_name; {_FIX}")
+        out.health.append(HealthEntry("flight recorder entries that hold no call", odd, "lost"))
     told = _told(raw)
-    good = sorted((e for e in entries if not odd or e not in odd), key=_order)
+    good.sort(key=_order)
     stacks: Stacks = {}
     out.calls = [_call(e, told, stacks) for e in good]
-    out.groups = _groups(raw, told, good, out.health)
+    out.groups = _groups(raw, told, good, out)
     if out.calls and out.calls[0].record is not None:
         out.lost = out.calls[0].record
     _place(out)
@@ -93,12 +97,24 @@ def _json(data: bytes, path: Path) -> Any:
 def _entries(root: Any, path: Path) -> tuple[Raw, list[Any]]:
     """(the dump without its entries, the entries); torch 2.2 wrote nothing but the list."""
     if isinstance(root, list):
-        return {}, root
+        return {}, _few(root, path)
     if isinstance(root, dict) and (root.keys() & {"entries", "pg_config", "pg_status", "version"}):
         entries = root.get("entries", [])  # left out when there are none
         if isinstance(entries, list):
-            return {str(k): v for k, v in root.items() if k != "entries"}, entries
+            return {k: v for k, v in root.items() if isinstance(k, str) and k != "entries"}, _few(entries, path)
     raise BrokenInput(f"{path}: expected entries, pg_config or pg_status of a flight recorder; {_FIX}")
+
+
+def _few(entries: list[Any], path: Path) -> list[Any]:
+    """A small file can hold one entry any number of times."""
+    if len(entries) > MAX_ENTRIES:
+        raise LimitExceeded(f"{path}: more than {MAX_ENTRIES:,} entries; the buffer of a recorder holds a few thousand")
+    return entries
+
+
+def _plain(value: Any) -> str:
+    """Text of a text or a number; that of a container might have no end."""
+    return str(value) if isinstance(value, str | int | None) else ""
 
 
 def _text(value: Any) -> str | None:
@@ -131,7 +147,7 @@ def _order(entry: Raw) -> int:
 def _told(raw: Raw) -> dict[str, Raw]:
     """pg_config by group; before 2.4 by number, as its entries are."""
     config = raw.get("pg_config")
-    return {str(k): v for k, v in config.items() if isinstance(v, dict)} if isinstance(config, dict) else {}
+    return {_plain(k): v for k, v in config.items() if isinstance(v, dict)} if isinstance(config, dict) else {}
 
 
 def _group_of(entry: Raw, told: dict[str, Raw]) -> tuple[str, str | None, str | None]:
@@ -186,13 +202,19 @@ def _call(entry: Raw, told: dict[str, Raw], stacks: Stacks) -> WitnessCall:
 def _sizes(value: Any) -> list[list[int]] | None:
     if not isinstance(value, list | tuple):
         return None
+    if len(value) > MAX_TENSORS or any(isinstance(s, list | tuple) and len(s) > MAX_DIMENSIONS for s in value):
+        return None
     shapes = [list(s) for s in value if isinstance(s, list | tuple) and all(type(n) is int for n in s)]
     return shapes if len(shapes) == len(value) else None
 
 
 def _dtype(value: Any) -> str | None:
     """The element type of all tensors, None when they differ."""
-    kinds = {v for v in value if isinstance(v, str)} if isinstance(value, list | tuple) else set()
+    kinds = (
+        {v for v in value if isinstance(v, str)}
+        if isinstance(value, list | tuple) and len(value) <= MAX_TENSORS
+        else set()
+    )
     return kinds.pop() if len(kinds) == 1 else None
 
 
@@ -201,7 +223,7 @@ def _frames(value: Any, stacks: Stacks) -> tuple[str, ...]:
     if not isinstance(value, list | tuple):
         return ()
     key = tuple(
-        (str(f.get("filename")), str(f.get("line")), str(f.get("name")))
+        (_plain(f.get("filename")), _plain(f.get("line")), _plain(f.get("name")))
         for f in value[:MAX_FRAMES]
         if isinstance(f, dict)
     )
@@ -211,23 +233,27 @@ def _frames(value: Any, stacks: Stacks) -> tuple[str, ...]:
     return found
 
 
-def _groups(raw: Raw, told: dict[str, Raw], entries: list[Raw], health: list[HealthEntry]) -> list[WitnessGroup]:
+def _groups(raw: Raw, told: dict[str, Raw], entries: list[Raw], witness: Witness) -> list[WitnessGroup]:
     """Groups of the configuration, then those that only calls name; the state of each where it is known."""
     out: dict[str, WitnessGroup] = {}
+    seated = 0
     for key, one in told.items():
         name = _text(one.get("name")) or _text(key)
         if name is None:
             continue  # gloo writes all its groups over one entry without a name: it says nothing
         ranks = _ranks(one.get("ranks"))
+        seated += len(ranks or ())
+        if seated > MAX_SEATS:
+            raise LimitExceeded(f"{witness.meta.path}: more than {MAX_SEATS:,} members of groups; no job is that large")
         out[name] = WitnessGroup(name, name, _text(one.get("desc")), len(ranks) if ranks else None, ranks)
     numbers: dict[str, str] = {}
     for entry in entries:
         key, group_name, desc = _group_of(entry, told)
         out.setdefault(key, WitnessGroup(key, group_name, desc))
-        numbers[str(entry.get("pg_id"))] = key
+        numbers[_plain(entry.get("pg_id"))] = key
     status = raw.get("pg_status")
     if isinstance(status, dict):
-        _status({str(k): v for k, v in status.items() if isinstance(v, dict)}, out, numbers, health)
+        _status({_plain(k): v for k, v in status.items() if isinstance(v, dict)}, out, numbers, witness.health)
     return list(out.values())
 
 

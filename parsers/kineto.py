@@ -6,13 +6,14 @@ import json
 from typing import TYPE_CHECKING
 
 import msgspec
+import numpy as np
 
 from tracekit.errors import BrokenInput, UnusableInput
 from tracekit.model import UNIX_NS, HostCat, RankTrace, TraceMeta
 from tracekit.parsers import metadata, prefilter
 from tracekit.parsers.assemble import assemble
 from tracekit.parsers.columns import Columns
-from tracekit.parsers.core import core_for
+from tracekit.parsers.core import Core, in_use
 from tracekit.parsers.decode import Batch, decode, needs_text
 from tracekit.parsers.documents import BLOCK, Document, Documents
 from tracekit.parsers.frames import Frames
@@ -40,7 +41,7 @@ class KinetoReader:
         frame_names: re.Pattern[str] | None = None,
         block: int = BLOCK,
     ) -> None:
-        self.path, self.strict = path, strict
+        self.path, self.strict, self.by_core = path, strict, in_use()
         self.source = Source(path)
         self.frames = None if frames is frame_names is None else Frames(frames, frame_names)
         self._next_document()
@@ -67,7 +68,7 @@ class KinetoReader:
 
     def _next_document(self) -> None:
         self.columns = Columns(self.frames)
-        self.core = core_for(self.columns)
+        self.core: Core | None = None
 
     def _nothing(self, traces: list[RankTrace]) -> str:
         counts = sum(sum(t.event_counts.values()) for t in traces)
@@ -101,8 +102,11 @@ class KinetoReader:
 
     def _compiled(self, data: bytes) -> bool:
         """The compiled core takes a chunk when it and the decoder find no fault in it."""
-        found = None if self.core is None else self.core.scan(data, text_times=self.text_times)
-        if self.core is None or found is None:
+        if not self.by_core:
+            return False
+        self.core = self.core or Core(self.columns)
+        found = self.core.scan(data, text_times=self.text_times)
+        if found is None:
             return False
         try:
             batch = decode(found.rest, text_times=self.text_times) if found.n_rest else []
@@ -218,7 +222,7 @@ def _grow_heap() -> None:
     """Let glibc keep freed blocks: above 128 KiB it gives each back to the kernel until it has once seen a larger
     one freed, and the page faults of that would cost a fifth of the load. The block is never touched.
     """
-    block = bytearray(_HEAP_HINT)
+    block = np.empty(_HEAP_HINT, np.uint8)
     del block
 
 

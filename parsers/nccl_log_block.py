@@ -109,7 +109,7 @@ class Block:
         return blank, at[self.data[blank[at] - 1] == ord(":")]
 
     def _form(self, cells: list[Ints]) -> tuple[NDArray[np.bool_], int]:
-        """Which calls have the words of the block's form (NCCL's or RCCL's); the number of the blank after the count."""
+        """Which calls have the words of the block's form (NCCL's or RCCL's), and the blank after the count."""
         word = self.words(cells[6] + 1)
         good, last = (word & _MASKS[6]) == _word(b"count "), 8
         if not good.all():

@@ -155,12 +155,12 @@ def _payloads(ctx: Context, where: str, rows: NDArray[np.int64]) -> list[dict[st
     """Payload of each of the numbered rows."""
     db = ctx.db
     decoder = Payloads(db)
-    cells = db.select("NVTX_EVENTS", ("jsonText", "jsonTextId", "binaryData"), where)
+    cells = db.select("NVTX_EVENTS", ("jsonText", "jsonTextId", "binaryData", "eventId"), where)
     out = []
     for row in rows.tolist():
-        text, number, binary = cells[row]
+        text, number, binary, event = cells[row]
         if text is None and isinstance(number, int):
             text = ctx.texts.get(number)
-        out.append(decoder.decode(text, binary))
+        out.append(decoder.decode(text, binary, event))
     ctx.note("lost", "NCCL payload that cannot be read", decoder.damaged)
     return out

@@ -27,6 +27,9 @@ SIZE, ROOT, PEER, RANK, RANKS = "Message size [bytes]", "Root", "Peer rank", "Ra
 _WIDE = frozenset({COMM, PARENT, SIZE})
 _KNOWN = (COMM, PARENT, SIZE, ROOT, PEER, RANK, RANKS, "CUDA device", "Color", "Key", "Reduction operation")
 _HEADER = 32
+_DYNAMIC = re.compile(r"DYNAMIC_NVTXPAYLOAD_DATATYPE_-?\d+_\d+_-?\d+")
+_FORMS = {5: "<i", 6: "<I", 9: "<q", 10: "<Q", 15: "<i", 16: "<I", 17: "<q", 18: "<Q"}
+"""By type of the entry, as NVTX numbers them; the others are told by their names."""
 _MAX_JSON = 1 << 16
 _BY_SQUASHED = {re.sub(r"\W+", "", k).lower(): k for k in _KNOWN} | {"peer": PEER}
 Payload = dict[str, int]
@@ -37,22 +40,33 @@ class Payloads:
 
     def __init__(self, db: Database) -> None:
         self.damaged = 0
-        self._schemas: dict[tuple[int, int], list[tuple[int, str]]] = {}
-        if db.has("NVTX_PAYLOAD_SCHEMA_ENTRIES", "domainId", "schemaId", "name", "offset"):
-            columns = ("domainId", "schemaId", "name", "offset", "nameId")
-            texts = db.strings() if "nameId" in db.tables["NVTX_PAYLOAD_SCHEMA_ENTRIES"] else {}
-            for domain, schema, name, offset, name_id in db.select("NVTX_PAYLOAD_SCHEMA_ENTRIES", columns):
+        self._schemas: dict[tuple[int, int], list[tuple[int, str, str]]] = {}
+        self._rows: dict[int, Payload] = {}
+        table = "NVTX_PAYLOAD_SCHEMA_ENTRIES"
+        if db.has(table, "domainId", "schemaId", "name", "offset"):
+            columns = ("domainId", "schemaId", "name", "offset", "nameId", "type")
+            texts = db.strings() if "nameId" in db.tables[table] else {}
+            for domain, schema, name, offset, name_id, kind in db.select(table, columns):
                 known = _BY_SQUASHED.get(_squash(name if isinstance(name, str) else texts.get(name_id, "")))
-                if (
-                    known is not None
-                    and isinstance(domain, int)
-                    and isinstance(schema, int)
-                    and isinstance(offset, int)
-                ):
-                    self._schemas.setdefault((domain, schema), []).append((offset, known))
+                if known is not None and all(isinstance(n, int) for n in (domain, schema, offset)):
+                    form = _FORMS.get(kind, "<Q" if known in _WIDE else "<i")
+                    self._schemas.setdefault((domain, schema), []).append((offset, known, form))
+        for name in sorted(db.tables):
+            if _DYNAMIC.fullmatch(name) and "eventId" in db.tables[name]:
+                self._dynamic(db, name)
 
-    def decode(self, text: Any, binary: Any) -> Payload:
-        """Fields by NCCL's names; empty when there are none, or none that can be read."""
+    def _dynamic(self, db: Database, table: str) -> None:
+        """A table of payloads of one schema, a column a field (`nsys export --dynamic-tables=all`)."""
+        known = {c: _BY_SQUASHED[_squash(c)] for c in sorted(db.tables[table]) if _squash(c) in _BY_SQUASHED}
+        for event, *cells in db.select(table, ("eventId", *known)) if known else ():
+            if isinstance(event, int):
+                fields = dict(zip(known.values(), cells, strict=True))
+                self._rows.setdefault(event, {}).update(_fields(fields))
+
+    def decode(self, text: Any, binary: Any, event: Any = None) -> Payload:
+        """Fields by NCCL's names; empty when there are none, or none that can be read. event: id of the NVTX event."""
+        if isinstance(event, int) and event in self._rows:
+            return self._rows[event]
         if isinstance(text, str) and text:
             if len(text) <= _MAX_JSON:
                 try:
@@ -83,10 +97,9 @@ class Payloads:
         return None
 
 
-def _at_offsets(body: bytes, fields: list[tuple[int, str]]) -> Payload | None:
+def _at_offsets(body: bytes, fields: list[tuple[int, str, str]]) -> Payload | None:
     out: Payload = {}
-    for offset, name in fields:
-        form = "<Q" if name in _WIDE else "<i"
+    for offset, name, form in fields:
         if offset < 0 or offset + struct.calcsize(form) > len(body):
             return None
         out[name] = struct.unpack_from(form, body, offset)[0]

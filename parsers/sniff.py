@@ -129,6 +129,15 @@ _TEXT: tuple[tuple[Callable[[str], bool], Format], ...] = (
         _matches(r"NCCL (?:INFO|WARN|TRACE) "),
         Format("nccl-log", "NCCL_DEBUG log", advice=f"it has no durations; {_RECORD}", witness=True),
     ),
+    (
+        _matches(r'"Communication Time Info"\s*:\s*\{'),
+        Format(
+            "msprof-communication",
+            "Ascend communication.json (msprof, torch_npu, MindSpore)",
+            advice="it has no compute to hide behind; `tracekit analyze` reads it",
+            witness=True,
+        ),
+    ),
     (_has("NEGOTIATE_"), Format("horovod", "Horovod timeline", advice=f"tensor phases, no compute; {_RECORD}")),
     (
         _matches(r'"(?:grads-reduce-scatter|params-all-gather|(?:forward|backward)-(?:compute|send|recv))"'),

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import compileall
-import os
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+from shared_folder import ROOT, shared_dir
 
-ROOT = Path(__file__).resolve().parent.parent
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -16,14 +17,6 @@ def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):
         for folder in ("tracekit", "parsers", "rules"):
             compileall.compile_dir(ROOT / folder, quiet=2)
-
-
-def shared_dir() -> Path | None:
-    """Folder with the shared corpus and recordings, or None in a clone that lacks it."""
-    for candidate in (os.environ.get("TRACEKIT_SHARED"), ROOT.parent / "shared"):
-        if candidate and (Path(candidate) / "corpus" / "MANIFEST.tsv").is_file():
-            return Path(candidate)
-    return None
 
 
 @pytest.fixture(scope="session")

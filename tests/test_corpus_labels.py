@@ -8,7 +8,7 @@ from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
 
 import pytest
-from conftest import shared_dir
+from shared_folder import shared_dir
 
 import tracekit as tk
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import oracle
 import pytest
-from conftest import shared_dir
+from shared_folder import shared_dir
 
 import tracekit as tk
 from tracekit.errors import ForeignFormat, UnusableInput

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import oracle
 import pytest
-from conftest import shared_dir
+from shared_folder import shared_dir
 
 import tracekit as tk
 from tracekit.analysis.intervals import covered, union

@@ -6,7 +6,8 @@
     │   ├── ForeignFormat        exit 3   a format that is recognised, but not read
     │   ├── BrokenInput          exit 3   damaged beyond salvage, or damaged at all under --strict
     │   └── LimitExceeded        exit 3   a safety limit (size, nesting, ratio) was hit
-    └── RuleError                exit 2   a mistake in a rule file
+    ├── RuleError                exit 2   a mistake in a rule file
+    └── GateCrossed              exit 4   a condition of --gate does not hold
 
 The message of each names the file, the place in it, what was expected and what to do.
 """
@@ -46,3 +47,9 @@ class BrokenInput(UnusableInput):
 
 class LimitExceeded(UnusableInput):
     """Reading on would break a safety limit."""
+
+
+class GateCrossed(TracekitError):
+    """A condition that the user set does not hold; the results are there all the same."""
+
+    exit_code = 4

@@ -22,7 +22,19 @@ MAY_IMPORT = {
     "ingest": {"model", "errors", "parsers", "label", "analysis"},
     "output": {"model", "errors", "version", "ingest", "analysis", "theory"},
     "api": {"model", "errors", "version", "ingest", "output"},
-    "commands": {"model", "errors", "version", "parsers", "label", "theory", "simulate", "ingest", "output", "api"},
+    "commands": {
+        "model",
+        "errors",
+        "version",
+        "parsers",
+        "label",
+        "theory",
+        "simulate",
+        "analysis",
+        "ingest",
+        "output",
+        "api",
+    },
     "": {"version", "api", "errors"},
 }
 """Package → what it may import at run time (docs/architecture.md). `label` uses one parser module:

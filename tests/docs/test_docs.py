@@ -63,3 +63,13 @@ def test_every_option_is_in_the_usage_page() -> None:
         o for p in command.params for o in p.opts if o.startswith("--") and o not in {"--output", "--force", "--quiet"}
     }
     assert [n for n in sorted(names) if n not in text] == []
+
+
+def test_every_format_is_in_the_page_of_inputs() -> None:
+    """What is read, and what is named and refused."""
+    from tracekit.parsers import _WITNESSES, sniff
+
+    text = (ROOT / "docs" / "inputs.md").read_text("utf-8")
+    formats = [found for _, found in (*sniff._MAGIC, *sniff._TEXT)]
+    names = {f.name for f in formats} | {*_WITNESSES, "kineto", "nsys", "xplane", "perfetto", "chakra", "tar", "pickle"}
+    assert sorted(n for n in names if f"`{n}`" not in text) == []

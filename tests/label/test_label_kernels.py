@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import random
+import re
+
 import pytest
 
 from tracekit.label import load_rules
-from tracekit.label.kernels import Classifier, qualified_name
+from tracekit.label.kernels import Classifier, Gate, KernelRule, qualified_name
 from tracekit.model import Kind
 
 COMM = [
@@ -182,3 +185,44 @@ def test_rocm_reports_rccl():
 )
 def test_qualified_name(raw, want):
     assert qualified_name(raw) == want
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [r"(?i)^MyComm_\w+", r"^(my)comm_\1", r"(?P<x>my)comm_(?P=x)", "(?is)mycomm_.y", re.compile("MYCOMM_MY", re.I)],
+)
+def test_patterns_that_mean_something_else_in_a_union_still_match(pattern: str | re.Pattern[str]) -> None:
+    compiled = re.compile(pattern) if isinstance(pattern, str) else pattern
+    own = KernelRule("own", Kind.COMM, "test", family="mine", base=compiled)
+    classifier = Classifier([own, *load_rules().kernels])
+    assert classifier("mycomm_my").family == "mine"
+    assert classifier("gemm").kind is Kind.COMPUTE
+    assert classifier("ncclDevKernel_AllReduce_Sum_f32_RING_LL").family == "nccl"
+
+
+def test_names_that_no_rule_admits_match_no_rule() -> None:
+    rules = load_rules().kernels
+    gate = Gate(rules)
+    parts = (
+        "nccl",
+        "Dev",
+        "Kernel",
+        "_",
+        "all",
+        "reduce",
+        "::",
+        "deep_ep",
+        "gemm",
+        "x",
+        "<4, int>",
+        "(int*)",
+        "^",
+        "7",
+    )
+    rng = random.Random(5)
+    for _ in range(500):
+        name = "".join(rng.choices(parts, k=rng.randint(1, 6)))
+        qualified = qualified_name(name)
+        base = qualified.rsplit("::", 1)[-1]
+        if not gate.admits(name, qualified, base):
+            assert not any(r.matches(name, qualified, base) for r in rules), name

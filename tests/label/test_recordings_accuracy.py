@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import accuracy
 import pytest
-from conftest import shared_dir
+from shared_folder import shared_dir
 
 if TYPE_CHECKING:
     from pathlib import Path

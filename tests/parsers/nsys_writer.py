@@ -19,7 +19,8 @@ COLUMNS = {
     "CUPTI_ACTIVITY_KIND_MEMSET": "start INT, end INT, deviceId INT, streamId INT, correlationId INT, globalPid INT, bytes INT, memKind INT, value INT",
     "CUPTI_ACTIVITY_KIND_RUNTIME": "start INT, end INT, eventClass INT, globalTid INT, correlationId INT, nameId INT, returnValue INT",
     "CUPTI_ACTIVITY_KIND_GRAPH_TRACE": "start INT, end INT, deviceId INT, streamId INT, correlationId INT, globalPid INT, graphId INT, graphExecId INT",
-    "NVTX_EVENTS": "start INT, end INT, eventType INT, text TEXT, textId INT, globalTid INT, endGlobalTid INT, domainId INT, uint64Value INT, jsonText TEXT, jsonTextId INT, binaryData BLOB",
+    "NVTX_EVENTS": "start INT, end INT, eventType INT, text TEXT, textId INT, globalTid INT, endGlobalTid INT, domainId INT, uint64Value INT, jsonText TEXT, jsonTextId INT, binaryData BLOB, eventId INT",
+    "NVTX_EVENTS_PAYLOAD_SCHEMAS": "eventId INT, globalPid INT, domainId INT, payloadSchemaID INT",
     "NVTX_PAYLOAD_SCHEMA_ENTRIES": "domainId INT, schemaId INT, idx INT, type INT, name TEXT, offset INT",
     "MPI_RANKS": "globalTid INT, rank INT",
     "ThreadNames": "nameId INT, globalTid INT",
@@ -28,6 +29,8 @@ COLUMNS = {
     "META_DATA_EXPORT": "name TEXT, value TEXT",
     "TARGET_INFO_SYSTEM_ENV": "globalVid INT, devStateName TEXT, name TEXT, nameEnum INT, value TEXT",
 }
+TYPES = {"NCCL communicator ID": 18, "Message size [bytes]": 22}
+"""Types of fields as NVTX numbers them: uint64, size_t; all others are int."""
 SCHEMA = {"NCCL communicator ID": 0, "Message size [bytes]": 8, "Root": 16, "Peer rank": 16}
 INIT_SCHEMA = {"NCCL communicator ID": 0, "No. of ranks": 8, "Rank": 12, "CUDA device": 16}
 
@@ -88,9 +91,20 @@ class Export:
                     "<Q" if schema[key] < 8 or (schema[key] == 8 and not init) else "<i", body, schema[key], value
                 )
             number = 7 if init else 8
-            form = "<4Q" if self.payloads == "binary-wide" else "<IIIIII8x"
-            words = (3, number, len(body), 1) if self.payloads == "binary-wide" else (3, 0, number, 0, len(body), 1)
+            form = "<4Q" if self.payloads == "binary-wide" else "<IIIIQQ"
+            words: tuple[int, ...] = (3, 0, number, 0, len(body), 32 + len(body))
+            if self.payloads == "binary-wide":
+                words = (3, number, len(body), 1)
             more["binaryData"] = struct.pack(form, *words) + bytes(body)
+        elif self.payloads == "dynamic":
+            more["eventId"] = len(self.rows.get("NVTX_EVENTS", ())) + 1
+            number = 7 if init else 8
+            fields = INIT_SCHEMA if init else SCHEMA
+            table = f"DYNAMIC_NVTXPAYLOAD_DATATYPE_{pid(process)}_3_{number}"
+            COLUMNS.setdefault(table, "eventId INT, " + ", ".join(f'"{f}" INT' for f in fields))
+            self.add(table, eventId=more["eventId"], **{k: signed(v) for k, v in payload.items()})
+            self.add("NVTX_EVENTS_PAYLOAD_SCHEMAS", eventId=more["eventId"], globalPid=pid(process), domainId=3,
+                     payloadSchemaID=number)  # fmt: skip
         self.range(name, ts, dur, process=process, domain=3, **more)
 
     def write(self, path: Path) -> Path:
@@ -102,7 +116,7 @@ class Export:
                         domainId=3,
                         schemaId=number,
                         idx=i,
-                        type=18,
+                        type=TYPES.get(name, 5),
                         name=name,
                         offset=offset,
                     )

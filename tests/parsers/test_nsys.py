@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 WORLD = 0xF000_0000_0000_0001
 GEMM = "void gemm<float, 4>(int)"
 RING = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(x)"
-FORMS = ("json", "json-id", "binary", "binary-wide")
+FORMS = ("json", "json-id", "binary", "binary-wide", "dynamic")
 
 
 def twins(folder: Path, payloads: str = "json") -> tuple[Path, Path]:

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+pytestmark = pytest.mark.usefixtures("way")
+
 HEAD = {"schemaVersion": 1, "deviceProperties": [], "baseTimeNanoseconds": BASE}
 N = len(job())
 
@@ -271,6 +273,7 @@ def test_one_endless_event_is_refused(tmp_path: Path, monkeypatch: pytest.Monkey
     ],
     ids=["quotes", "openers", "blanks", "marks", "closers", "stray", "documents", "head"],
 )
+@pytest.mark.parametrize("way", ["compiled"], indirect=True)
 def test_much_damage_ends_in_a_message(tmp_path: Path, make: Callable[[int], str]) -> None:
     """Cost must be linear in the damage: with a quadratic step this would not end in any useful time."""
     with pytest.raises(TracekitError):

@@ -13,6 +13,8 @@ from tracekit.parsers import kineto
 if TYPE_CHECKING:
     from pathlib import Path
 
+pytestmark = pytest.mark.usefixtures("way")
+
 
 def read(path: Path, events: list[Any], **kwargs: Any) -> Any:
     return kineto.parse(write(path / "a.json", events, **kwargs))[0]

@@ -20,6 +20,8 @@ from tracekit.parsers.repeats import Repeats
 if TYPE_CHECKING:
     from pathlib import Path
 
+pytestmark = pytest.mark.usefixtures("pure")
+
 START = 5_239_871_117_788_785
 NAMES = [
     "aten::mm",

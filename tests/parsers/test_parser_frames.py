@@ -23,6 +23,8 @@ from tracekit.parsers.links import link
 if TYPE_CHECKING:
     from pathlib import Path
 
+pytestmark = pytest.mark.usefixtures("way")
+
 SYNC = "megatron/core/distributed/param_and_grad_buffer.py(123): start_grad_sync"
 
 
@@ -61,7 +63,7 @@ _PIECES = [
 NAMES = st.lists(st.lists(st.sampled_from(_PIECES), max_size=6).map("".join), min_size=20, max_size=60)
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(NAMES, st.sampled_from(["grad_sync", "^a/b", "x{34}", 'q"$', r"\\", "\u00e9", "nothing like it", ""]), st.data())
 def test_every_layout_keeps_the_same_frames(tmp_path: Path, names: list[str], wanted: str, data: st.DataObject) -> None:
     pattern = re.compile(wanted)

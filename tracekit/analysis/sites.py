@@ -11,12 +11,18 @@ from tracekit.analysis.intervals import covered, union
 from tracekit.model import Kind
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
     from numpy.typing import NDArray
 
     from tracekit.analysis.alike import CallKinds
     from tracekit.model import Call, LabelledRank
 
-KEEP = 20
+KEEP = 500
+"""Sites of a rank that are kept; a job with more has generated names in its scopes."""
+SITE = ("strategy", "purpose", "phase", "op", "group", "group_size", "site")
+"""What makes a call site."""
+_SUMS = ("count", "payload_bytes", "exposed_ns", "total_ns")
 
 
 def place(call: Call, markers: set[str]) -> str:
@@ -24,9 +30,10 @@ def place(call: Call, markers: set[str]) -> str:
     return next((s for s in reversed(call.scopes) if s not in markers), call.kernel or "")
 
 
-def _site(call: Call, markers: set[str]) -> tuple[str, str, str, str, str]:
-    group = call.group_desc or call.group_name or ""
-    return (call.label.strategy, call.op, group, str(call.group_size or ""), place(call, markers))
+def _site(call: Call, markers: set[str]) -> tuple[str, ...]:
+    group, label = call.group_desc or call.group_name or "", call.label
+    names = (label.strategy, label.purpose or "", label.phase or "", call.op)
+    return (*names, group, str(call.group_size or ""), place(call, markers))
 
 
 def call_sites(labelled: LabelledRank, kinds: CallKinds | None = None) -> list[dict[str, Any]]:
@@ -44,14 +51,39 @@ def call_sites(labelled: LabelledRank, kinds: CallKinds | None = None) -> list[d
     times = np.zeros((len(names), 2), np.int64)
     for device in np.unique(acts.device).tolist():
         _add_times(times, labelled, np.flatnonzero(acts.device == device), site_of_call)
+    payload = _payload(kinds, [number[s] for s in sites], len(names))
     out = [
         {
-            "strategy": s[0], "op": s[1], "group": s[2] or None, "group_size": int(s[3]) if s[3] else None,
-            "site": s[4] or None, "count": counts[i], "exposed_ns": int(times[i, 0]), "total_ns": int(times[i, 1]),
+            "strategy": s[0], "purpose": s[1] or None, "phase": s[2] or None, "op": s[3], "group": s[4] or None,
+            "group_size": int(s[5]) if s[5] else None, "site": s[6] or None, "count": counts[i],
+            "payload_bytes": payload[i], "exposed_ns": int(times[i, 0]), "total_ns": int(times[i, 1]),
         }
         for i, s in enumerate(names)
     ]  # fmt: skip
     return sorted(out, key=lambda r: (-r["exposed_ns"], -r["total_ns"], r["strategy"], r["op"], r["site"] or ""))[:KEEP]
+
+
+def _payload(kinds: CallKinds, site_of_kind: Sequence[int], sites: int) -> list[int | None]:
+    """Bytes of each site; None where one of its calls does not tell. Calls of a kind have the same."""
+    sums: list[int | None] = [0] * sites
+    often = np.bincount(kinds.which, minlength=len(kinds.examples)).tolist()
+    for site, call, n in zip(site_of_kind, kinds.examples, often, strict=True):
+        known, more = sums[site], call.payload_bytes
+        sums[site] = None if known is None or more is None else known + n * more
+    return sums
+
+
+def summed(sites: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Call sites of all ranks as one list: counts, bytes and times are sums over the `ranks` that have the site."""
+    out: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for s in sites:
+        key = {k: s.get(k) for k in SITE}
+        row = out.setdefault(tuple(key.values()), key | {"ranks": 0} | dict.fromkeys(_SUMS, 0))
+        row["ranks"] += s.get("ranks", 1)
+        for k in _SUMS:
+            more = s.get(k)
+            row[k] = None if row[k] is None or more is None else row[k] + more
+    return sorted(out.values(), key=lambda r: (-r["exposed_ns"], -r["total_ns"], *(str(r[k]) for k in SITE)))
 
 
 def _add_times(

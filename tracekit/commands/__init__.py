@@ -15,11 +15,13 @@ from tracekit.version import __version__
 
 COMMANDS = {
     "analyze": "Which strategy's communication nothing hid, per rank and step.",
+    "diff": "What changed between two runs, and what brings it about.",
     "doctor": "What is in these files, and how healthy they are.",
     "explain": "Why a communication call has the label it has.",
     "hang": "At which rank a hang began, from flight recorder dumps.",
     "perfetto": "A trace for ui.perfetto.dev: strategies as tracks, exposed parts as slices.",
     "layout": "The mesh of the job: degrees, order, groups, and what is missing.",
+    "ops": "The operations of a pipeline job as a table for straggler analysis.",
     "report": "The run as one HTML page that opens without network.",
     "rules": "List and show the matching rules.",
     "schema": "The published tables, column by column.",

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from tracekit.commands import options
+from tracekit.commands import gate, options
 from tracekit.commands.progress import Progress
 
 
@@ -27,6 +27,7 @@ from tracekit.commands.progress import Progress
 )
 @click.option("--ranks", is_flag=True, help="List every rank (above 8 they are collapsed).")
 @click.option("--steps", is_flag=True, help="List every step.")
+@gate.option
 @options.reading
 @click.option("-q", "--quiet", is_flag=True, help="No report; only errors, and what was asked for with -o.")
 def command(
@@ -38,6 +39,7 @@ def command(
     ranks: bool,
     steps: bool,
     quiet: bool,
+    gates: tuple[str, ...],
     rule_files: tuple[str, ...],
     **how: Any,
 ) -> None:
@@ -45,8 +47,12 @@ def command(
 
     PATH is a trace file, a folder (searched through) or a glob pattern; all of them together are one job.
     """
+    from tracekit.ingest.pool import start_early
+
+    start_early(paths, how["workers"])
     from tracekit.api import analyze, open
 
+    wanted = gate.parsed(gates)
     if output is not None:
         from tracekit.output.parquet import may_write
 
@@ -57,19 +63,29 @@ def command(
         if output is not None:
             progress.say("writing the dataset")
             result.write(output, overwrite=force)
-    if quiet:
-        return
-    if as_json or form == "json":
-        click.echo(result.to_json())
-        return
-    if form == "markdown":
-        from tracekit.output.markdown import render
+    outcomes = gate.outcomes(wanted, result)
+    if not quiet:
+        _report(result, "json" if as_json else form, ranks, steps, outcomes)
+        if output is not None and not as_json and form == "table":
+            click.echo(f"wrote   {output} (Parquet; `tracekit schema` describes the tables)")
+    gate.enforce(outcomes)
 
-        click.echo(render(result.run, all_ranks=ranks, steps=steps), nl=False)
-        return
-    _table(result, ranks, steps)
-    if output is not None:
-        click.echo(f"wrote   {output} (Parquet; `tracekit schema` describes the tables)")
+
+def _report(result: Any, form: str, ranks: bool, steps: bool, outcomes: list[dict[str, Any]]) -> None:
+    if form == "json":
+        from tracekit.output.document import dumps
+
+        click.echo(dumps(result.document | ({"gates": outcomes} if outcomes else {})))
+    elif form == "markdown":
+        from tracekit.output.diff import gates
+        from tracekit.output.markdown import render, table
+
+        text = render(result.run, all_ranks=ranks, steps=steps)
+        click.echo(text + ("\n" + "\n".join(table(gates(outcomes))) + "\n" if outcomes else ""), nl=False)
+    else:
+        _table(result, ranks, steps)
+        for row in outcomes:
+            click.echo(f"gate    {'passed' if row['passed'] else 'crossed'}: {row['reason']}")
 
 
 def _table(result: Any, ranks: bool, steps: bool) -> None:

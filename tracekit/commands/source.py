@@ -11,7 +11,9 @@ if TYPE_CHECKING:
     from tracekit.commands.progress import Progress
 
 
-def result_of(paths: tuple[str, ...], progress: Progress, *, detail: bool, **how: Any) -> Result:
+def result_of(
+    paths: tuple[str, ...], progress: Progress, *, detail: bool, title: str = "ranks read", **how: Any
+) -> Result:
     """The result of traces (analysed now) or of one dataset (read). how: options of `tracekit.open`.
 
     UsageError when a dataset is given together with anything else, or with options that only reading traces knows.
@@ -21,7 +23,7 @@ def result_of(paths: tuple[str, ...], progress: Progress, *, detail: bool, **how
 
     found = [p for p in paths if is_dataset(p)]
     if not found:
-        return analyze(open(paths, **how), detail=detail, progress=progress.reading)
+        return analyze(open(paths, **how), detail=detail, progress=progress.step(title))
     if len(paths) > 1:
         raise UsageError(f"{found[0]}: a dataset is a whole run; give it alone")
     given = [name for name, value in how.items() if value not in (None, (), False) and name != "workers"]

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tracekit.model import TraceMeta
 
 Row = dict[str, Any]
-TABLES = ("matches", "waiting", "clocks", "imbalance")
+TABLES = ("matches", "waiting", "clocks", "imbalance", "blame")
 UNKNOWN_RANK, ONE_RANK = "rank-unknown", "one-rank"
 """Why no call of a recording could be matched at all."""
 
@@ -41,6 +41,7 @@ def add_cross_rank(
         result = _run(out, [used[i] for i in known])
         out.tables |= result.tables
         out.tables["findings"] += result.findings
+        out.data_parallel = result.data_parallel
         for i, columns, split, clock in zip(known, result.columns, result.splits, result.clocks, strict=True):
             added[i], clocks[i] = columns, clock
             _put_split(out, used[i][1].rank, split)

@@ -22,13 +22,14 @@ MAX_FILES = 100_000
 @dataclass(slots=True)
 class Found:
     """`files`: readable traces, in a stable order; `witnesses`: files that tell communication only; `op_tables`:
-    operation tables; `others`: (file, format).
+    operation tables; `others`: (file, format); `formats`: what every file is.
     """
 
     files: list[Path] = field(default_factory=list)
     witnesses: list[Path] = field(default_factory=list)
     op_tables: list[Path] = field(default_factory=list)
     others: list[tuple[Path, Format]] = field(default_factory=list)
+    formats: dict[Path, Format] = field(default_factory=dict)
 
 
 def discover(paths: Iterable[str | Path], *, op_tables: bool = False, witnesses: bool = False) -> Found:
@@ -47,7 +48,7 @@ def survey(paths: Iterable[str | Path], *, op_tables: bool = False, witnesses: b
     """Expand files, folders (recursive) and glob patterns; sniff each file once. UnusableInput when a path is none."""
     found = Found()
     for path in _expand(paths):
-        what = identify(path)
+        what = found.formats[path] = identify(path)
         if what.readable:
             found.files.append(path)
         elif witnesses and what.witness:

@@ -20,13 +20,15 @@ from tracekit.ingest.critical import add_critical
 from tracekit.ingest.crossing import add_cross_rank
 from tracekit.ingest.discover import Found, discover
 from tracekit.ingest.expecting import add_expected
+from tracekit.ingest.files import file_rows
 from tracekit.ingest.hanging import add_hang
 from tracekit.ingest.identity import Decision, Part, resolve
 from tracekit.ingest.layout import layout_row
+from tracekit.ingest.operations import add_operations
 from tracekit.ingest.optables import read_op_tables
 from tracekit.ingest.pipeline import add_pipelines
 from tracekit.ingest.usermap import user_ranks
-from tracekit.ingest.witnesses import Examined, Witnesses, contradictions, examine, gather, health
+from tracekit.ingest.witnesses import FLIGHT_RECORDER, Examined, Witnesses, contradictions, examine, gather, health
 from tracekit.ingest.worker import Failure, Options, PartResult, learns_more, rules_of, work
 from tracekit.label.learn import learn, merged
 from tracekit.model import on_unix_clock
@@ -61,6 +63,7 @@ class RunTables:
     absolute: bool
     world_size: int | None
     tables: dict[str, list[Row]] = field(default_factory=dict)
+    data_parallel: list[Row] = field(default_factory=list)
     details: list[tuple[int | None, dict[str, str], int]] = field(default_factory=list)
     added: list[CallColumns | str] = field(default_factory=list)
     expected: list[CallColumns] = field(default_factory=list)
@@ -133,6 +136,7 @@ def _run(
         progress(0, 0, f"matching {len(results)} ranks")
     out = _collect(results, parts, decision, found, failures, options, solution)
     stragglers.into(out.tables)
+    add_operations(out, solution)
     out.job_groups = merged(seen)
     out.refs = options.witnesses
     used = [(r, p.rank) for r, p in zip(results, parts, strict=True) if p.used]
@@ -141,6 +145,8 @@ def _run(
     out.tables["health"] += health(witnesses, joined, alone=alone)
     out.tables["findings"] = _in_order([*out.tables["findings"], *contradictions(out.tables["health"])])
     add_hang(out, witnesses, options, job)
+    dumps = (ref.path for ref in witnesses.ranks(FLIGHT_RECORDER).values())
+    out.tables["files"] = file_rows(found, list(zip(results, parts, strict=True)), failures, dumps)
     return _with_layout(out, options, job, solution)
 
 
@@ -216,13 +222,11 @@ def _each(
         for number in numbers:
             yield found.files[number], task(number, str(found.files[number]), options)
         return
-    import multiprocessing
+    from tracekit.ingest.pool import context
 
     # Largest first keeps the pool busy to the end; results are taken in file order all the same.
     order = sorted(numbers, key=lambda i: -found.files[i].stat().st_size)
-    pool = ProcessPoolExecutor(
-        count, mp_context=multiprocessing.get_context("forkserver"), initializer=_end_at_once_on_interrupt
-    )
+    pool = ProcessPoolExecutor(count, mp_context=context(), initializer=_end_at_once_on_interrupt)
     try:
         with _no_main_module():
             jobs = {i: pool.submit(task, i, str(found.files[i]), options) for i in order}

@@ -168,6 +168,7 @@ class _Joiner:
         if self.witness.source in _LAUNCHES:
             return self._launches(mine, theirs)
         out = []
+        first = (0,) if self._from_the_start(mine) else ()
         by_op: dict[str, tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
         for i in mine.calls:
             op = self.rank.calls[i].op
@@ -177,9 +178,18 @@ class _Joiner:
         for given, taken in by_op.values():
             a = of_calls(self.rank.calls, given, singly=True, dated=self.dated)
             b = of_witness(self.witness.calls, taken, self.words, lambda i, _: i)
-            if (pairing := self._aligned(a, b, numbered=True)) is not None:
+            if (pairing := self._aligned(a, b, numbered=True, expected=first)) is not None:
                 out.append(pairing)
         return out
+
+    def _from_the_start(self, mine: _Side) -> bool:
+        """Whether the trace holds a group's calls from the first one on (torch counts from 1), so that the calls of
+        each operation count from 0, as NCCL does.
+        """
+        collectives = [c for c in (self.rank.calls[i] for i in mine.calls) if c.op not in P2P]
+        seen = {c.seq for c in collectives if c.seq is not None}
+        told = bool(seen) and all(c.seq is not None for c in collectives)
+        return told and min(seen) == 1 and max(seen) == len(seen)
 
     def _launches(self, mine: _Side, theirs: _Side) -> list[Pairing]:
         """All calls in one sequence; where that does not fit, collectives and transfers each in theirs (torch may keep
@@ -202,7 +212,9 @@ class _Joiner:
         b = of_witness(self.witness.calls, theirs, self.words, lambda _, c: (c.group, c.op_id, c.is_p2p))
         return self._aligned(a, b, numbered=numbered)
 
-    def _aligned(self, mine: list[Entry], theirs: list[Entry], *, numbered: bool) -> Pairing | None:
+    def _aligned(
+        self, mine: list[Entry], theirs: list[Entry], *, numbered: bool, expected: tuple[int, ...] = ()
+    ) -> Pairing | None:
         codes = Codes()
         launches = self.witness.source in _LAUNCHES
         theirs.sort(key=lambda e: e.number or 0) if numbered else None
@@ -211,7 +223,8 @@ class _Joiner:
         unbroken = len(b) > 0 and int(b.number[-1] - b.number[0]) == len(b) - 1
         b.whole = launches and not self.witness.lost and unbroken
         aligner = Aligner(a, b)
-        expected = self._expected(mine, a.number.tolist(), theirs) if launches and not self.witness.lost else ()
+        if launches and not self.witness.lost:
+            expected = self._expected(mine, a.number.tolist(), theirs)
         found = aligner.align(expected)
         return None if found is None else (mine, theirs, aligner, found)
 

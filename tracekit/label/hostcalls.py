@@ -206,6 +206,7 @@ class CallBuilder:
             self._from_operator(call, c10d, outer_args)
         elif call.in_nelems is None and args is not None and args.dims:
             self.take_shape(call, args)
+        call.rf_id = (args.rf_id if args is not None else None) or (outer_args.rf_id if outer_args else None)
         self._peer(call, args, c10d, outer_args, note_text)
         self.payload(call)
         return call

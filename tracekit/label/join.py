@@ -1,7 +1,8 @@
 """Tie the calls of a profiler's trace to those that a witness of the same process saw, and take what it knows more.
 
-By group and sequence number where both tell them; else by time: a witness notes a call while its operator runs on the
-host, so the note lies within the operator's span, and one operation has exactly one such note.
+By the number of the record where both have it (execution traces), by group and sequence number where both tell them;
+else by time: a witness notes a call while its operator runs on the host, so the note lies within the operator's span,
+and one operation has exactly one such note.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from tracekit.label.communicators import SOURCES, join_nccl
 from tracekit.label.enrich import Enricher
 from tracekit.label.frameworks import detect
 from tracekit.label.groups import Groups
+from tracekit.label.join_et import by_record, fill_sizes
 from tracekit.label.vocabulary import nelems
 from tracekit.label.witness import folded_calls, frames, issued, number
 from tracekit.model import CommArgs, HealthEntry, on_unix_clock
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
     from tracekit.label.rules import Rules
     from tracekit.model import Call, LabelledRank, Witness, WitnessCall, WitnessGroup
 
-BY_SEQ, BY_TIME = "seq", "time"
+BY_RECORD, BY_SEQ, BY_TIME = "rf_id", "seq", "time"
 _P2P = frozenset({"send", "recv", "send_recv"})
 
 
@@ -55,6 +57,8 @@ def join(rank: LabelledRank, witness: Witness, rules: Rules) -> Join:
         _check(call, seen, groups.get(seen.group or ""), found.odd)
         _fill(call, seen, groups.get(seen.group or ""), declared, enricher)
         enricher.fill(call, seen)
+        if seen.rf_id is not None:
+            fill_sizes(call, seen, rules.vocabulary, enricher)
         if not call.frames:
             call.frames = frames(seen, rules)
     number(rank.calls)
@@ -71,6 +75,7 @@ def tie(rank: LabelledRank, witness: Witness, rules: Rules) -> Join:
     words = rules.vocabulary
     notes = issued(witness, words)
     op_of = {i: words.op(witness.calls[i].op_raw)[0] for i in notes}
+    out.tied = {position: (at, BY_RECORD) for position, at in by_record(rank, witness, op_of).items()}
     names = {g.key: g.name for g in witness.groups}
     by_seq: dict[tuple[str | None, int | None, str], list[int]] = {}
     for i in notes:
@@ -81,7 +86,8 @@ def tie(rank: LabelledRank, witness: Witness, rules: Rules) -> Join:
     for position, call in enumerate(rank.calls):
         hits = by_seq.get((call.group_name, call.seq, call.op), ())
         if (
-            call.group_name is not None
+            position not in out.tied
+            and call.group_name is not None
             and call.seq is not None
             and len(hits) == 1
             and _near(call, witness.calls[hits[0]])
@@ -153,7 +159,7 @@ def _fill(call: Call, seen: WitnessCall, group: WitnessGroup | None, declared: G
 def _health(rank: LabelledRank, witness: Witness, found: Join) -> list[HealthEntry]:
     how = Counter(h for _, h in found.tied.values())
     out = []
-    for name, what in ((BY_SEQ, "group and number"), (BY_TIME, "time")):
+    for name, what in ((BY_RECORD, "the number of the record"), (BY_SEQ, "group and number"), (BY_TIME, "time")):
         if how[name]:
             out.append(
                 HealthEntry(f"calls tied to the {witness.source} by {what}", how[name], "info", witness.meta.path)

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 _ANONYMOUS = re.compile(r"\(anonymous namespace\)::|<unnamed>::|\{anonymous\}::|\(anonymous\)::")
 _MANGLED = re.compile(r"__?Z(NK?)?")
+_BRACKET = re.compile(r"[<>(]")
+_OWN_MEANING = re.compile(r"\\[1-9]|\(\?\(|\(\?P|(?<!^)\(\?[a-zA-Z]+\)|^\(\?(?!i\))[a-zA-Z]+\)")
+"""In a pattern: references to groups, conditions, named groups, flags other than a leading (?i)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,19 +87,61 @@ def _demangle(name: str) -> str:
 def qualified_name(name: str) -> str:
     """Name with its namespaces; return type, template arguments, parameters and suffixes removed."""
     text = _ANONYMOUS.sub("", _demangle(name.strip().removesuffix(".kd")))
-    depth = 0
-    kept: list[str] = []
-    for ch in text:
-        if ch == "<":
+    depth = at = 0
+    kept = ""
+    for bracket in _BRACKET.finditer(text):
+        if depth == 0:
+            kept += text[at : bracket.start()]
+        at = bracket.end()
+        if bracket[0] == "<":
             depth += 1
-        elif ch == ">":
+        elif bracket[0] == ">":
             depth = max(0, depth - 1)
+        elif depth == 0 and kept:
+            at = len(text)
+            break
         elif depth == 0:
-            if ch == "(" and kept:
-                break
-            kept.append(ch)
-    words = "".join(kept).split()
+            kept = "("
+    if depth == 0:
+        kept += text[at:]
+    words = kept.split()
     return words[-1] if words else name
+
+
+class Gate:
+    """Whether any rule can match a name at all: one search for each form of the name, not one for each rule.
+
+    From each rule one of its patterns (all of them must match). Open to all where a pattern means something else inside
+    a larger one: groups by number or name, flags but (?i).
+    """
+
+    def __init__(self, rules: Iterable[KernelRule]) -> None:
+        parts: dict[str, list[str]] = {"base": [], "qualified": [], "raw": []}
+        self._open = False
+        for rule in rules:
+            form = next((f for f in parts if getattr(rule, f) is not None), None)
+            part = _inside(getattr(rule, form)) if form is not None else None
+            if form is None or part is None:
+                self._open = True
+            else:
+                parts[form].append(part)
+        self._union = {f: re.compile("|".join(p)) for f, p in parts.items() if p and not self._open}
+
+    def admits(self, raw: str, qualified: str, base: str) -> bool:
+        """False when no rule can match."""
+        forms = {"base": base, "qualified": qualified, "raw": raw}
+        return self._open or any(union.search(forms[f]) for f, union in self._union.items())
+
+
+def _inside(pattern: re.Pattern[str]) -> str | None:
+    """The pattern as a part of a larger one; None where it would mean something else there."""
+    text = pattern.pattern
+    ignore = text.startswith("(?i)")
+    if isinstance(pattern, re.Pattern) and pattern.flags != re.compile("").flags | (re.IGNORECASE if ignore else 0):
+        return None
+    if _OWN_MEANING.search(text):
+        return None
+    return f"(?i:{text[4:]})" if ignore else f"(?:{text})"
 
 
 class Classifier:
@@ -108,6 +153,7 @@ class Classifier:
         self._rocm = rocm
         self._known: dict[str, KernelClass] = {}
         self._contexts: dict[str, bool] = {}
+        self._gate = Gate(self._rules)
 
     def __call__(self, name: str) -> KernelClass:
         """Class of a kernel name; compute when no rule matches."""
@@ -126,6 +172,8 @@ class Classifier:
     def _decide(self, name: str) -> KernelClass:
         qualified = qualified_name(name)
         base = qualified.rsplit("::", 1)[-1]
+        if not self._gate.admits(name, qualified, base):
+            return COMPUTE
         for rule in self._rules:
             if rule.matches(name, qualified, base) and self._in_context(rule):
                 if rule.kind is Kind.COMPUTE:

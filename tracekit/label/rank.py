@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from typing import TYPE_CHECKING
 
@@ -250,13 +251,17 @@ def _health(
     return out
 
 
+_HEAD = re.compile(r"[^(<]*")
+_SOUNDS = re.compile(
+    "(?i)reduce_?scatter|all_?reduce|all_?gather|alltoall|all_to_all|dispatch|combine|barrier|broadcast|sendrecv"
+)
+
+
 def _near_misses(trace: RankTrace, kinds: DeviceKinds) -> list[HealthEntry]:
     """Kernel names that sound like communication, for a trace in which none was recognised."""
-    words = ("reduce_scatter", "reducescatter", "allreduce", "all_reduce", "allgather", "all_gather", "alltoall",
-             "all_to_all", "dispatch", "combine", "barrier", "broadcast", "sendrecv")  # fmt: skip
     near = [
         trace.names[i] for i, c in kinds.classes.items()
-        if c is COMPUTE and any(w in trace.names[i].split("(")[0].split("<")[0].lower() for w in words)
+        if c is COMPUTE and _SOUNDS.search(_HEAD.match(trace.names[i])[0])  # type: ignore[index]  # matches anything
     ]  # fmt: skip
     if not near:
         return []

@@ -84,6 +84,19 @@ TABLES: tuple[Table, ...] = (
         ),
     ),
     Table(
+        "blame",
+        "whom ranks waited for in collectives, followed back to the late rank and why: a step, rank and cause",
+        (
+            STEP,
+            column("rank", "int32", "", "rank where the lateness began; null where that cannot be told", null=True),
+            column("cause", "dict", "", "compute | transfer | input (idle before the step's first device work) "
+               "| launch (idle within the step) | unknown"),
+            column("wait_ns", I64, "ns", "waiting of all ranks in collectives that it brought about"),
+            column("direct_ns", I64, "ns", "of it in collectives where the rank came last itself; the rest was passed on"),
+            column("calls", I64, "calls", "collectives with such waiting"),
+        ),
+    ),
+    Table(
         "imbalance",
         "uneven load of ranks",
         (
@@ -220,7 +233,7 @@ TABLES: tuple[Table, ...] = (
             column("wait_ns", I64, "ns", "gaps that nothing in the files explains"),
             column("replayed_ns", I64, "ns", "length of the replay, which leaves unexplained gaps out", null=True),
             column("replay_error_ratio", "float64", "ratio", "error of the replay; above 0.05 no what-if is given",
-               null=True, formula="|replayed_ns - dur_ns| / dur_ns"),
+               null=True, formula="max over ranks |replayed end - end| / dur_ns"),
             column("clock_error_ns", I64, "ns", "largest clock error of its ranks", null=True),
             column("reason", "dict", "", "what limits it: one-rank | ranks-missing | clock", null=True),
         ),
@@ -251,8 +264,9 @@ TABLES: tuple[Table, ...] = (
             column("subject", "dict", "", "rank or strategy (and operation) that is changed; null = all", null=True),
             column("window_ns", I64, "ns", "measured window"),
             column("replayed_ns", I64, "ns", "window of the replay with nothing changed"),
-            column("replay_error_ratio", "float64", "ratio", "error of the replay; above 0.05 nothing is said",
-               null=True, formula="|replayed_ns - window_ns| / window_ns"),
+            column("replay_error_ratio", "float64", "ratio", "error of the replay (critical-path: at the rank that it "
+               "misses most); above 0.05 nothing is said", null=True,
+               formula="|replayed_ns - window_ns| / window_ns"),
             column("what_if_ns", I64, "ns", "window of the changed replay", null=True),
             column("saved_ns", I64, "ns", "what the change saves; negative where it costs", null=True,
                formula="replayed_ns - what_if_ns"),

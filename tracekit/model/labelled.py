@@ -136,6 +136,7 @@ class Call:
     out_splits: str | None = None
     dims: list[Any] | None = None
     witness: str | None = None
+    rf_id: int | None = None
     algorithm: str | None = None
     protocol: str | None = None
     channels: int | None = None

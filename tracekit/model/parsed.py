@@ -121,7 +121,8 @@ class CommArgs:
     argument (own group rank, root or peer, depending on the operation). `dims`, `types`,
     `concrete` are the decoded `Input Dims`, `Input type` and `Concrete Inputs` lists of the op; `stack` is the
     `Call stack` of old recordings with stacks, "file(line): function" joined by ";", innermost first. `payload_bytes`
-    where a source tells bytes instead of elements and type (max of input and output on this rank).
+    where a source tells bytes instead of elements and type (max of input and output on this rank). `rf_id` is the
+    `Record function id`, which an execution trace recorded beside it has, too; without one the file says 0.
     """
 
     collective: str | None = None
@@ -146,6 +147,7 @@ class CommArgs:
     concrete: list[Any] | None = None
     stack: str | None = None
     payload_bytes: int | None = None
+    rf_id: int | None = None
 
 
 @dataclass(slots=True)

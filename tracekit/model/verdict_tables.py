@@ -93,6 +93,19 @@ TABLES: tuple[Table, ...] = (
         ),
     ),
     Table(
+        "files",
+        "what each input file was taken for, and what became of it",
+        (
+            column("path", "string", "", "file"),
+            column("format", "dict", "", "format, told by content"),
+            column("title", "dict", "", "the format in words"),
+            column("use", "dict", "", "analysed | left out | joined | not joined | post-mortem only | operation table |"
+               " could not be used | passed over"),
+            column("ranks", "string", "", "ranks it gave or was joined with, as 0-3,7", null=True),
+            column("reason", "string", "", "what to do with a file that was passed over", null=True),
+        ),
+    ),
+    Table(
         "columns",
         "the data dictionary",
         (

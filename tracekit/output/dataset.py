@@ -13,6 +13,7 @@ from operator import and_
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tracekit.analysis.sites import summed
 from tracekit.errors import BrokenInput, UnusableInput
 from tracekit.ingest.discover import DATASET_MARK
 from tracekit.model import SCHEMA_VERSION, TABLES, arrow_schema
@@ -136,13 +137,7 @@ def read(folder: str | Path) -> Dataset:
 def run_json(run: RunTables) -> Row:
     """What `run.json` holds of a run; call sites are summed over ranks."""
     stored = {name: getattr(run, name) for name in RUN_FIELDS}
-    sites: dict[tuple[Any, ...], Row] = {}
-    for s in run.sites:
-        key = {k: s[k] for k in ("strategy", "op", "group", "group_size", "site")}
-        row = sites.setdefault(tuple(key.values()), key | {"count": 0, "exposed_ns": 0, "total_ns": 0})
-        for k in ("count", "exposed_ns", "total_ns"):
-            row[k] += s[k]
-    return stored | {"sites": list(sites.values())}
+    return stored | {"sites": summed(run.sites)}
 
 
 class _OnDemand(dict[str, list[Row]]):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from tracekit.analysis.sites import summed
 from tracekit.model import SCHEMA_VERSION, TABLES
 from tracekit.version import __version__
 
@@ -33,6 +34,7 @@ def document(run: RunTables) -> dict[str, Any]:
         "waiting": run.tables["waiting"],
         "clocks": run.tables["clocks"],
         "imbalance": run.tables["imbalance"],
+        "blame": run.tables["blame"],
         "pipeline": run.tables["pipeline"],
         "bubble": run.tables["bubble"],
         "what_if": run.tables["what_if"],
@@ -43,9 +45,11 @@ def document(run: RunTables) -> dict[str, Any]:
         "hang": run.hang,
         "theory": run.tables["theory"],
         "theory_inputs": run.theory_inputs,
+        "sites": summed(run.sites),
         "coverage": run.coverage,
         "findings": [dict.fromkeys(_FINDING) | f for f in run.tables["findings"]],
         "health": run.tables["health"],
+        "files": run.tables["files"],
     }
 
 

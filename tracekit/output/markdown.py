@@ -13,7 +13,10 @@ if TYPE_CHECKING:
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>()#+!|~@])")
 _JOINER = "\u2060"  # invisible; a backslash does not keep GitHub from linking
-_TEXT = {"verdict", "strategy", "operation", "group", "where", "largest strategy", "complete", "rank", "purpose", "why"}
+_TEXT = frozenset({
+    "verdict", "strategy", "operation", "group", "where", "largest strategy", "complete", "rank", "purpose", "why",
+    "part", "phase", "gate", "outcome",
+})  # fmt: skip
 
 
 def escape(text: str) -> str:
@@ -27,7 +30,7 @@ def render(run: RunTables, *, all_ranks: bool = False, steps: bool = False) -> s
     summary = summarise(run, all_ranks=all_ranks, steps=steps)
     lines = [escape(summary.header), "", f"**{escape(summary.verdict)}**", ""]
     for grid in summary.grids:
-        lines += [*_table(grid), ""]
+        lines += [*table(grid), ""]
     if summary.findings:
         lines += ["Findings", "", *(f"- {severity}: {escape(message)}" for severity, message in summary.findings), ""]
     lines += ["Data", "", *(f"- {escape(line)}" for line in summary.data), ""]
@@ -35,7 +38,8 @@ def render(run: RunTables, *, all_ranks: bool = False, steps: bool = False) -> s
     return "\n".join(lines) + "\n"
 
 
-def _table(grid: Grid) -> list[str]:
+def table(grid: Grid) -> list[str]:
+    """One table, every cell inert."""
     head = "| " + " | ".join(grid.columns) + " |"
     rule = "|" + "|".join(" --- " if c in _TEXT else " ---: " for c in grid.columns) + "|"
     rows = ["| " + " | ".join(escape(cell) for cell in row) + " |" for row in grid.rows]

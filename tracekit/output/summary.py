@@ -6,6 +6,7 @@ Only arranges published numbers: sums and medians over ranks and steps, no metri
 from __future__ import annotations
 
 import statistics
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -327,10 +328,19 @@ def _data(run: RunTables) -> list[str]:
     elif cover.get("calls"):
         lines.append(f"{percent(cover['labelled_calls'], cover['calls'])} of communication calls labelled")
     lines += crossrank.clock_line(run)
+    lines += _files(run.tables["files"])
     lines += [_health_line(h) for h in _worst_health(run.tables["health"])]
     if not run.absolute and used > 1:
         lines.append("not all files have a time base: times count from each rank's own start")
     return lines
+
+
+def _files(rows: Iterable[Row]) -> list[str]:
+    """What the files were taken for, where they are not all the same thing."""
+    kinds = Counter((r["title"], r["use"]) for r in rows)
+    if len(kinds) < 2:
+        return []
+    return ["files: " + " · ".join(f"{n} × {clean(title)}: {use}" for (title, use), n in sorted(kinds.items()))]
 
 
 def _worst_health(rows: Iterable[Row]) -> list[Row]:

@@ -43,7 +43,8 @@ def show(grid: Grid, console: Console) -> None:
     )
     left = {
         "verdict", "rank", "evidence", "waits for", "differs in", "culprits", "strategy", "operation", "group", "where",
-        "largest strategy", "complete", "purpose", "why", "part", "change", "of", "ranks it is on",
+        "largest strategy", "complete", "purpose", "why", "part", "phase", "gate", "outcome", "change", "of",
+        "ranks it is on",
     }  # fmt: skip
     for name in grid.columns:
         table.add_column(

@@ -75,6 +75,7 @@ def _runs(items: Items, links: Dependencies, edges: Sequence[int]) -> _Runs:
     if items.on_host:
         cut |= links.delay > HOST_GAP_NS
     after = items.comm.copy()
+    after[list(edges)] = True
     after[links.source] = True
     after[links.wait_source] = True
     cut[1:] |= after[:-1]
@@ -237,6 +238,15 @@ class _Builder:
         parts[:, Part.HOST] = np.maximum(called - since, 0)
         self._add(np.concatenate([[-1], self.wait[:-1]]), self.wait, parts)
 
+    def _issued(self, labelled: LabelledRank) -> NDArray[np.int32]:
+        """Calls that the host had made when it issued the first item of each run."""
+        made = np.sort(np.array([c.call_ts for c in labelled.calls if c.call_ts is not None], np.int64))
+        items, first = self.items, self.runs.first
+        when = np.where((items.launch == NO_TIME) & items.on_host, items.ts, items.launch)[first]
+        out = np.full(len(self.fields["time"]), -1, np.int32)
+        out[self.out] = np.where(when == NO_TIME, -1, np.searchsorted(made, when, "right"))
+        return out
+
     def graph(self, labelled: LabelledRank, steps: list[tuple[int, int, int, bool]], origin: int) -> RankGraph:
         """The graph with times from the origin, and only the names that it uses."""
         f = self.fields
@@ -251,7 +261,8 @@ class _Builder:
         return RankGraph(
             self.begin - origin, f["time"] - origin, f["kind"], step.astype(np.int32),
             name.reshape(-1).astype(np.int32),
-            f["lane"], f["thread"], f["call"], f["count"], np.concatenate(self.src).astype(np.int32),
+            f["lane"], f["thread"], f["call"], f["count"], self._issued(labelled),
+            np.concatenate(self.src).astype(np.int32),
             np.concatenate(self.dst).astype(np.int32), np.concatenate(self.parts),
             [(number, start - origin, end - origin, whole) for number, start, end, whole in steps], names,
             self.items.lanes, labelled.host.threads if labelled.host is not None else [],

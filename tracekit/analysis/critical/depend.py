@@ -61,7 +61,7 @@ def depend(items: Items, calls: list[Call], host: HostTimes | None) -> Dependenc
     pairs = [_after_compute(items, calls, issued, main), _before_compute(items, calls, issued, main)]
     ready = _ready(items)
     if items.on_host:
-        ready[(items.lane == main) & ~items.comm] = NEVER
+        ready[items.lane == main] = NEVER  # the thread itself comes to it, as to a receive that it waits for
     lane = np.where(items.first, NEVER, np.minimum(items.before, items.ts))
     last = np.maximum(lane, ready)
     for source, target in pairs:
@@ -72,7 +72,7 @@ def depend(items: Items, calls: list[Call], host: HostTimes | None) -> Dependenc
     gap = items.ts - last
     most = np.where(last == ready, LAUNCH_NS, STREAM_NS)
     if items.on_host:
-        most = np.where(items.comm, WORKER_NS, np.iinfo(np.int64).max)
+        most = np.where(items.lane == main, np.iinfo(np.int64).max, WORKER_NS)
     known = (last > NEVER) & (gap <= most)
     waits, wait_source = _host_waits(items, host)
     ends = host.sync_end[waits] if host is not None else np.empty(0, np.int64)
@@ -155,7 +155,7 @@ def _before_compute(items: Items, calls: list[Call], issued: Ints, main: int) ->
 
 
 def _by_time(items: Items, issued: Ints, last: Ints) -> tuple[Ints, Ints]:
-    """What started long after all that is known of it, when other work that was issued earlier had just ended."""
+    """What started long after all that is known of it, when other work had just ended that was issued no later."""
     slack = TOGETHER_ON_HOST_NS if items.on_host else TOGETHER_NS
     late = (items.ts - last > slack) & (items.end > items.ts)
     if items.on_host:
@@ -167,7 +167,7 @@ def _by_time(items: Items, issued: Ints, last: Ints) -> tuple[Ints, Ints]:
     rows, at = rows[at >= 0], at[at >= 0]
     source = order[at]
     known = (issued[source] != NO_TIME) & (issued[rows] != NO_TIME)
-    ok = (items.end[source] > last[rows] + slack) & (~known | (issued[source] < issued[rows])) & (source != rows)
+    ok = (items.end[source] > last[rows] + slack) & (~known | (issued[source] <= issued[rows])) & (source != rows)
     return source[ok].astype(np.int64), rows[ok].astype(np.int64)
 
 

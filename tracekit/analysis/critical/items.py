@@ -56,10 +56,13 @@ def items_of(labelled: LabelledRank) -> Items | None:
     if not len(acts) or labelled.meta.witness is not None:
         return None
     on_host = bool((acts.device == CPU_DEVICE).any())
-    own = np.flatnonzero((acts.kind != Kind.COMM) | (acts.call < 0))
-    timed = [i for i, c in enumerate(calls) if c.coalesced_into is None and c.n_activities and c.ts is not None]
-    posted = [i for i, c in enumerate(calls) if on_host and not c.n_activities and c.call_ts is not None]
     first_row = _first_rows(acts.call, len(calls))
+    timed = [
+        i for i, (c, row) in enumerate(zip(calls, first_row.tolist(), strict=True))
+        if c.coalesced_into is None and c.ts is not None and row >= 0
+    ]  # fmt: skip
+    own = np.flatnonzero((acts.kind != Kind.COMM) | ~np.isin(acts.call, timed))
+    posted = [i for i, c in enumerate(calls) if on_host and not c.n_activities and c.call_ts is not None]
     rows = first_row[timed]
     ts = [acts.ts[own], _column(calls[i].ts for i in timed), _column(calls[i].call_ts for i in posted)]
     dur = [acts.dur[own], _column(calls[i].dur or 0 for i in timed), np.zeros(len(posted), np.int64)]

@@ -156,108 +156,104 @@ def _mark_steps(j: Joint) -> None:
 
 @dataclass(slots=True)
 class _Calls:
-    """Arrival and end node of the calls of all recordings: (recording, call) → nodes."""
+    """Calls of all recordings in one row: base (recording → its first), arrival and done: nodes, -1 = none."""
 
-    arrival: dict[tuple[int, int], int]
-    done: dict[tuple[int, int], int]
+    base: list[int]
+    part: NDArray[np.int32]
+    arrival: Ints
+    done: Ints
 
 
 def _calls(j: Joint) -> _Calls:
-    out = _Calls({}, {})
-    base = 0
+    sizes = [len(one.graph.ops) for one in j.inputs]
+    base = np.cumsum([0, *sizes]).tolist()
+    out = _Calls(base, np.repeat(np.arange(len(sizes), dtype=np.int32), sizes), *np.full((2, base[-1]), -1, np.int64))
+    at = 0
     for p, one in enumerate(j.inputs):
         g = one.graph
         for kind, into in ((NodeKind.ARRIVAL, out.arrival), (NodeKind.DONE, out.done)):
-            rows = np.flatnonzero(g.kind == kind)
-            lone = g.call[rows] < 0
-            keys = np.where(lone, -2 - np.arange(len(rows)), g.call[rows])
-            into.update(zip(((p, c) for c in keys.tolist()), (base + rows).tolist(), strict=True))
-        base += len(g.time) + 1
+            rows = np.flatnonzero((g.kind == kind) & (g.call >= 0))
+            into[base[p] + g.call[rows]] = at + rows
+        at += len(g.time) + 1
     return out
 
 
 def _tie(j: Joint, matches: Sequence[Row]) -> None:
     """Add what ends a call: the last arrival and the transfer; on its own the whole call, with the reason."""
     calls = _calls(j)
-    members = _members(j, calls)
-    hubs: list[int] = []
-    time, src, dst = [], [], []
-    by_call: dict[tuple[int, int], list[int]] = {}
-    n = len(j.time)
-    for match, who in members.items():
-        tied = _tied(j, matches[match], who, calls)
-        if not tied:
-            continue
-        hub = n + len(hubs)
-        hubs.append(match)
-        arrivals = [calls.arrival[k] for k in who]
-        time.append(int(j.time[arrivals].max()))
-        src += arrivals
-        dst += [hub] * len(arrivals)
-        for key in tied:
-            by_call.setdefault(key, []).append(hub)
-    j.time = np.append(j.time, np.array(time, np.int64))
-    j.match = np.append(j.match, np.array(hubs, np.int64))
+    match, call = _members(j, calls)
+    first = np.flatnonzero(np.append(True, match[1:] != match[:-1])) if len(match) else np.empty(0, np.intp)
+    size = np.diff(np.append(first, len(match)))
+    last = np.maximum.reduceat(j.time[calls.arrival[call]], first) if len(first) else np.empty(0, np.int64)
+    tied = _tied(j, matches, calls, match, call, np.repeat(size, size), np.repeat(last, size))
+    kept = np.logical_or.reduceat(tied, first) if len(first) else np.empty(0, np.bool_)
+    hub = len(j.time) + np.cumsum(kept) - 1
+    of_entry, in_hub = np.repeat(hub, size), np.repeat(kept, size)
+    j.time, j.match = np.append(j.time, last[kept]), np.append(j.match, match[first][kept])
+    src, dst = calls.arrival[call[in_hub]], of_entry[in_hub]
+    home = np.full(int(kept.sum()), -1, np.int32)
+    np.maximum.at(home, dst - len(j.kind), j.step[src])
     for name, value in (("kind", HUB), ("part", -1), ("local", -1)):
         old = getattr(j, name)
-        setattr(j, name, np.append(old, np.full(len(hubs), value, old.dtype)))
-    hub_src = np.array(src, np.int64)
-    home = np.full(len(hubs), -1, np.int32)
-    np.maximum.at(home, np.array(dst, np.int64) - n, j.step[hub_src])
+        setattr(j, name, np.append(old, np.full(len(home), value, old.dtype)))
     j.step = np.append(j.step, home)
-    _add(j, hub_src, np.array(dst, np.int64), np.zeros(len(src), np.int64), np.full(len(src), -2, np.int16))
-    _finish(j, calls, by_call)
+    _add(j, src, dst, np.zeros(len(src), np.int64), np.full(len(src), -2, np.int16))
+    _finish(j, of_entry[tied], calls.done[call[tied]])
 
 
-def _members(j: Joint, calls: _Calls) -> dict[int, list[tuple[int, int]]]:
-    """match → (recording, call that stands for the matched one) of all who are here."""
-    out: dict[int, list[tuple[int, int]]] = {}
+def _members(j: Joint, calls: _Calls) -> tuple[Ints, Ints]:
+    """(match, call that stands for the matched one) of all who are here, by match."""
+    match, call = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
     for p, one in enumerate(j.inputs):
-        if one.match is None:
-            continue
-        for call in np.flatnonzero(one.match != NO_TIME).tolist():
-            key = (p, int(one.graph.owner[call]))
-            if key in calls.done:
-                out.setdefault(int(one.match[call]), []).append(key)
+        if one.match is not None:
+            rows = np.flatnonzero((one.match != NO_TIME) & (one.graph.owner >= 0))
+            match.append(one.match[rows])
+            call.append(calls.base[p] + one.graph.owner[rows].astype(np.int64))
+    pairs = np.stack([np.concatenate(match), np.concatenate(call)], 1)
+    pairs = np.unique(pairs[calls.done[pairs[:, 1]] >= 0], axis=0) if len(pairs) else pairs
+    return pairs[:, 0], pairs[:, 1]
+
+
+def _tied(
+    j: Joint, matches: Sequence[Row], calls: _Calls, match: Ints, call: Ints, here: NDArray[np.intp], last: Ints
+) -> Flags:
+    """Which calls cannot end before all of their match have come: all of a synchronising one; no buffered send."""
+    p2p = np.array([m["kind"] == "p2p" for m in matches], np.bool_)[match]
+    split = np.array([m["reason"] is None for m in matches], np.bool_)[match]
+    sender = np.array([NO_TIME if m["src_rank"] is None else m["src_rank"] for m in matches], np.int64)[match]
+    ranks = np.array([NO_TIME if one.rank is None else one.rank for one in j.inputs], np.int64)
+    sends = ranks[calls.part[call]] == sender
+    out: Flags = np.where(p2p, (here > 1) & (~sends | (j.time[calls.done[call]] >= last)), split)
     return out
 
 
-def _tied(j: Joint, match: Row, who: list[tuple[int, int]], calls: _Calls) -> list[tuple[int, int]]:
-    """Which calls of a match cannot end before all have come: all of a synchronising one; no buffered send."""
-    if match["kind"] != "p2p":
-        return who if match["reason"] is None else []
-    ranks = [j.inputs[p].rank for p, _ in who]
-    if len(who) < 2 or None in ranks:
-        return []
-    last = max(int(j.time[calls.arrival[k]]) for k in who)
-    return [k for k, r in zip(who, ranks, strict=True) if r != match["src_rank"] or int(j.time[calls.done[k]]) >= last]
-
-
-def _finish(j: Joint, calls: _Calls, by_call: dict[tuple[int, int], list[int]]) -> None:
+def _finish(j: Joint, hub: Ints, tied: Ints) -> None:
+    """Edges to the end of every call: from its arrival and the hubs (of coalesced calls several) that it waits for."""
+    done = np.flatnonzero(j.kind == NodeKind.DONE)
+    arrival = done - 1  # `compress` numbers them side by side
+    last = np.full(len(j.time), NO_TIME, np.int64)
+    last[done] = j.time[arrival]
+    np.maximum.at(last, tied, j.time[hub])
+    waits = np.zeros(len(j.time), np.bool_)
+    waits[tied] = True
+    why = np.full(len(done), -1, np.int16)
     reasons: dict[str, int] = {}
-    src, dst, ns, why = [], [], [], []
-    for key, done in calls.done.items():
-        arrival = calls.arrival[key]
-        hubs = by_call.get(key, [])
-        last = max([int(j.time[h]) for h in hubs], default=int(j.time[arrival]))
-        transfer = max(int(j.time[done]) - last, 0)
-        reason = -1 if hubs else _reason(j, key, reasons)
-        for node in (arrival, *hubs):
-            src.append(node)
-            dst.append(done)
-            ns.append(transfer)
-            why.append(reason)
+    for i in np.flatnonzero(~waits[done]).tolist():
+        why[i] = _reason(j, int(j.part[done[i]]), int(j.local[done[i]]), reasons)
     j.reasons = list(reasons)
-    _add(j, np.array(src, np.int64), np.array(dst, np.int64), np.array(ns, np.int64), np.array(why, np.int16))
+    src, dst = np.concatenate([arrival, hub]), np.concatenate([done, tied])
+    transfer = np.maximum(j.time[dst] - last[dst], 0)
+    _add(j, src, dst, transfer, np.concatenate([why, np.full(len(hub), -1, np.int16)]))
 
 
-def _reason(j: Joint, key: tuple[int, int], reasons: dict[str, int]) -> int:
-    one = j.inputs[key[0]]
+def _reason(j: Joint, part: int, node: int, reasons: dict[str, int]) -> int:
+    one = j.inputs[part]
+    call = int(one.graph.call[node])
     text: str | None = "one-rank"
-    if key[1] < 0:
+    if call < 0:
         text = "no-call"
     elif one.why is not None:
-        text = one.why[key[1]] or ("eager-send" if one.graph.ops[key[1]] == "send" else "unmatched")
+        text = one.why[call] or ("eager-send" if one.graph.ops[call] == "send" else "unmatched")
     return reasons.setdefault(text or "unmatched", len(reasons))
 
 
@@ -267,9 +263,3 @@ def _add(j: Joint, src: Ints, dst: Ints, ns: Ints, why: NDArray[np.int16]) -> No
     j.src, j.dst = np.append(j.src, src), np.append(j.dst, dst)
     j.parts = np.concatenate([j.parts, parts])
     j.why = np.append(j.why, why)
-
-
-def split(j: Joint) -> Flags:
-    """Edges of calls whose waiting is known."""
-    out: Flags = j.why == -1
-    return out

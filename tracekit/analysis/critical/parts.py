@@ -46,7 +46,7 @@ class RankGraph:
 
     time (n); kind (n) `NodeKind`; step (n): position of the step (in `steps`) in which the node lies, -1 = before all;
     item_name, lane, thread (n): int32 into `names`, `lanes`, `threads` (-1 = none); call (n): position of the call
-    (-1 = none); count (n): activities of a run.
+    (-1 = none); count (n): activities of a run; issued (n): calls made before a run was issued (-1 = unknown).
     src, dst (m): nodes; parts (m, PARTS): ns of each `Part`, adding up to the edge's weight. An edge from -1 starts at
     the beginning of the recording, `begin`.
     steps: (step number, start, end, complete); lanes: (device, stream).
@@ -63,6 +63,7 @@ class RankGraph:
     thread: NDArray[np.int32]
     call: NDArray[np.int32]
     count: NDArray[np.int32]
+    issued: NDArray[np.int32]
     src: NDArray[np.int32]
     dst: NDArray[np.int32]
     parts: Ints

@@ -57,7 +57,7 @@ def critical(
         shares = _shares(joint, number, segments, length)
         out.shares += shares
         base = again.base[s]
-        error = None if base is None else abs(base - length) / length
+        error = None if base is None else again.missed[s] / length
         out.steps.append(_step(joint, s, segments, shares, begin, length) | {
             "last_rank": joint.inputs[joint.part[last]].rank, "replayed_ns": base, "replay_error_ratio": error,
             "reason": reason,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +11,7 @@ import numpy as np
 
 from tracekit.analysis.critical.joint import HUB
 from tracekit.analysis.critical.parts import NodeKind, Part
+from tracekit.analysis.critical.path import NOT_WAITING
 from tracekit.analysis.critical.replay import Replay
 from tracekit.model import NO_TIME
 
@@ -27,13 +28,17 @@ MOST_ERROR = 0.05
 """A replay that misses the measured step by more says nothing about other steps."""
 MOST_UNSPLIT = 0.05
 """Share of a strategy's time that may contain waiting, when its transfers are changed."""
+MOST_ORDINARY = 1.03
+"""A rank with more compute in a step than this times the median of its peers is a straggler."""
+REST = -2
+"""Place of all work without a factor of its own."""
 MOST_SUBJECTS = 8
 """Strategies, or strategies with an operation, that get a case of their own."""
 
 
 @dataclass(slots=True)
 class Case:
-    """One change: `weight` (M) ns of each edge; floor: (recording, step) → ns that its transfers take at least."""
+    """One change: `weight` (M) ns of each edge; floor: step → ns that it takes at least."""
 
     what: str
     subject: str | None
@@ -50,36 +55,67 @@ class Changes:
         self.weight = joint.weight
         self.compute = joint.parts[:, Part.COMPUTE]
         self.part, self.step = joint.part[joint.dst], joint.step[joint.dst]
-        self.label = self._labels()
+        both = (self.part >= 0) & (self.step >= 0)
+        self.group = np.where(both, self.part.astype(np.int64) * len(joint.steps) + self.step, -1)
+        self._label_edges()
+        self.issued = self._issued()
         self.loads = self._loads()
 
     def cases(self) -> list[Case]:
         """Every case, with the reason where it cannot be told."""
         return [*self._stragglers(), *self._stages(), *self._transfers()]
 
-    def _labels(self) -> list[tuple[str, str] | None]:
-        """Strategy and operation of each edge that is a call's own time."""
+    def _label_edges(self) -> None:
+        """Strategy and operation (`label`, into `labels`; -1 = none) and expected ns of each edge that is a call's."""
         j = self.joint
-        out: list[tuple[str, str] | None] = [None] * len(j.dst)
-        for edge in np.flatnonzero(j.why >= -1).tolist():
-            g = j.inputs[self.part[edge]].graph
-            call = int(g.call[j.local[j.dst[edge]]])
-            out[edge] = (g.strategies[call], g.ops[call]) if call >= 0 else ("unknown", "unknown")
+        self.label, self.expected = np.full(len(j.dst), -1, np.int64), np.full(len(j.dst), NO_TIME, np.int64)
+        number: dict[tuple[str, str], int] = {}
+        own = np.flatnonzero(j.why >= -1)
+        for p, one in enumerate(j.inputs):
+            mine = own[self.part[own] == p]
+            g = one.graph
+            codes = [number.setdefault(k, len(number)) for k in zip(g.strategies, g.ops, strict=True)]
+            codes.append(number.setdefault(("unknown", "unknown"), len(number)))
+            call = g.call[j.local[j.dst[mine]]]
+            self.label[mine] = np.array(codes, np.int64)[call]
+            if one.expected is not None:
+                self.expected[mine] = np.append(one.expected, NO_TIME)[call]
+        self.labels = list(number)
+
+    def _loads(self) -> dict[int, dict[int, dict[int, int]]]:
+        """step → recording → calls made before (in the step) → compute ns of the busiest stream; -1 = unknown."""
+        j = self.joint
+        own = np.flatnonzero((self.part >= 0) & (self.step >= 0) & (self.compute > 0) & self._in_lane())
+        base = np.cumsum([0, *(len(one.graph.lane) for one in j.inputs)])
+        lanes = np.concatenate([one.graph.lane for one in j.inputs])
+        lane = lanes[base[self.part[own]] + j.local[j.dst[own]]]
+        keys = np.stack([self.step[own], self.part[own], lane, self.issued[own]], 1)
+        found, of = np.unique(keys, axis=0, return_inverse=True)
+        ns = np.zeros(len(found), np.int64)
+        np.add.at(ns, of.reshape(-1), self.compute[own])
+        sums: dict[tuple[int, int, int], dict[int, int]] = defaultdict(dict)
+        for (s, p, on, place), value in zip(found.tolist(), ns.tolist(), strict=True):
+            sums[s, p, on][place] = value
+        best: dict[tuple[int, int], tuple[int, int]] = {}
+        for (s, p, on), pieces in sums.items():
+            best[s, p] = max(best.get((s, p), (-1, -1)), (sum(pieces.values()), on))
+        out: dict[int, dict[int, dict[int, int]]] = defaultdict(dict)
+        for (s, p), (_, on) in best.items():
+            out[s][p] = sums[s, p, on]
         return out
 
-    def _loads(self) -> dict[int, dict[int, int]]:
-        """step → recording → compute ns of its busiest stream."""
+    def _issued(self) -> Ints:
+        """Calls that had been made when the work of each edge was issued, counted from the rank's first of the step."""
         j = self.joint
-        out: dict[int, dict[int, int]] = defaultdict(dict)
-        own = np.flatnonzero((self.part >= 0) & (self.step >= 0) & (self.compute > 0) & self._in_lane())
-        lanes = np.array([j.inputs[p].graph.lane[n] for p, n in zip(self.part[own], j.local[j.dst[own]], strict=True)])
-        sums: dict[tuple[int, int, int], int] = defaultdict(int)
-        for p, s, lane, ns in zip(
-            self.part[own].tolist(), self.step[own].tolist(), lanes.tolist(), self.compute[own].tolist(), strict=True
-        ):
-            sums[s, p, lane] += ns
-        for (s, p, _), ns in sums.items():
-            out[s][p] = max(out[s].get(p, 0), ns)
+        base = np.cumsum([0, *(len(one.graph.issued) for one in j.inputs)])
+        issued = np.concatenate([one.graph.issued for one in j.inputs])
+        mine = np.flatnonzero((self.part >= 0) & (j.local[j.dst] >= 0))
+        out = np.full(len(j.dst), -1, np.int64)
+        out[mine] = issued[base[self.part[mine]] + j.local[j.dst[mine]]]
+        known = np.flatnonzero((out >= 0) & (self.group >= 0))
+        least = np.full(int(self.group.max(initial=-1)) + 1, np.iinfo(np.int64).max, np.int64)
+        np.minimum.at(least, self.group[known], out[known])
+        out[known] -= least[self.group[known]]
         return out
 
     def _in_lane(self) -> NDArray[np.bool_]:
@@ -98,31 +134,40 @@ class Changes:
             out[self.stages.get(one.rank if one.rank is not None else -1, 0)].append(p)
         return out
 
-    def _scaled(self, factors: Mapping[tuple[int, int], float]) -> Ints:
-        """Edges with the compute of (recording, step) times a factor."""
+    def _scaled(self, factors: Mapping[tuple[int, int], dict[int, float]]) -> Ints:
+        """Edges with the compute of (recording, step) times a factor, by calls made before (`REST`: all others)."""
         out = self.weight.copy()
-        for (p, s), factor in factors.items():
-            rows = np.flatnonzero((self.part == p) & (self.step == s))
-            out[rows] += np.rint(self.compute[rows] * (factor - 1)).astype(np.int64)
+        rows = np.flatnonzero((self.compute > 0) & (self.group >= 0))
+        rows = rows[np.argsort(self.group[rows], kind="stable")]
+        groups = self.group[rows]
+        for (p, s), by_place in factors.items():
+            group = p * len(self.joint.steps) + s
+            mine = rows[np.searchsorted(groups, group, "left") : np.searchsorted(groups, group, "right")]
+            rest = by_place.get(REST, 1.0)
+            factor = np.array([by_place.get(place, rest) for place in self.issued[mine].tolist()])
+            out[mine] += np.rint(self.compute[mine] * (factor - 1)).astype(np.int64)
         return out
 
     def _stragglers(self) -> list[Case]:
         peers = self._peers()
         if max(map(len, peers.values())) < 2:
             return [Case("no-stragglers", None, reason="no-peers")]
-        factors: dict[tuple[int, int], float] = {}
-        over: dict[int, list[float]] = defaultdict(list)
+        factors: dict[tuple[int, int], dict[int, float]] = {}
+        over: dict[int, int] = defaultdict(int)
+        j = self.joint
+        ends = (j.kind == NodeKind.DONE) & (j.step >= 0)
+        made = Counter(zip(j.part[ends].tolist(), j.step[ends].tolist(), strict=True))
         for s, loads in self.loads.items():
             for group in peers.values():
-                typical = statistics.median([loads.get(p, 0) for p in group])
-                for p in group:
-                    if len(group) > 1 and loads.get(p, 0) > typical > 0:
-                        factors[p, s] = typical / loads[p]
-                        over[p].append(loads[p] / typical)
+                here = {p: loads[p] for p in group if p in loads}
+                alike = len({made[p, s] for p in here}) == 1
+                for p, by_place, excess in _slow(here, alike=alike):
+                    factors[p, s] = by_place
+                    over[p] += excess
         if not factors:
             return [Case("no-stragglers", None, self.weight)]
         out = [Case("no-stragglers", None, self._scaled(factors))]
-        worst = max(over, key=lambda p: (sum(over[p]), -p))
+        worst = max(over, key=lambda p: (over[p], -p))
         own = {key: f for key, f in factors.items() if key[0] == worst}
         out.append(Case("no-straggler", f"rank {self.joint.inputs[worst].rank}", self._scaled(own)))
         return out
@@ -131,74 +176,92 @@ class Changes:
         places = self._peers()
         if len(places) < 2:
             return []
-        factors: dict[tuple[int, int], float] = {}
+        factors: dict[tuple[int, int], dict[int, float]] = {}
         for s, loads in self.loads.items():
-            typical = {place: statistics.median([loads.get(p, 0) for p in group]) for place, group in places.items()}
+            total = {p: sum(found.values()) for p, found in loads.items()}
+            typical = {place: statistics.median([total.get(p, 0) for p in group]) for place, group in places.items()}
             mean = statistics.fmean(typical.values())
             for place, group in places.items():
                 if typical[place] > 0:
-                    factors |= {(p, s): mean / typical[place] for p in group}
+                    factors |= {(p, s): {REST: mean / typical[place]} for p in group}
         return [Case("balanced-stages", None, self._scaled(factors))]
 
     def _transfers(self) -> list[Case]:
         j = self.joint
-        total: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0])
-        rows: dict[tuple[str, str], list[int]] = defaultdict(list)
-        for edge, label in enumerate(self.label):
-            if label is not None and j.step[j.dst[edge]] >= 0:
-                rows[label].append(edge)
-                total[label][0] += int(self.weight[edge])
-                if j.why[edge] >= 0 and j.reasons[j.why[edge]] != "eager-send":
-                    total[label][1] += int(self.weight[edge])
-        labels = sorted((k for k in total if total[k][0]), key=lambda k: (-total[k][0], k))
-        out = [self._at_theory(k, np.array(rows[k]), total[k]) for k in labels[:MOST_SUBJECTS]]
-        by_strategy: dict[str, list[tuple[str, str]]] = defaultdict(list)
-        for label in labels:
-            by_strategy[label[0]].append(label)
-        for strategy, own in list(by_strategy.items())[:MOST_SUBJECTS]:
-            edges = np.concatenate([rows[k] for k in own])
-            whole, unsplit = (sum(total[k][i] for k in own) for i in (0, 1))
-            out.append(self._hidden(strategy, edges, unsplit > MOST_UNSPLIT * whole))
+        own = np.flatnonzero((self.label >= 0) & (self.step >= 0))
+        maybe = np.array([r not in NOT_WAITING for r in j.reasons] + [False, False], np.bool_)[j.why[own]]
+        size = len(self.labels)
+        total, unsplit = np.zeros(size, np.int64), np.zeros(size, np.int64)
+        np.add.at(total, self.label[own], self.weight[own])
+        np.add.at(unsplit, self.label[own[maybe]], self.weight[own[maybe]])
+        order = sorted(np.flatnonzero(total).tolist(), key=lambda k: (-total[k], self.labels[k]))
+        out = [
+            self._at_theory(k, own[self.label[own] == k], bool(unsplit[k] > MOST_UNSPLIT * total[k]))
+            for k in order[:MOST_SUBJECTS]
+        ]
+        by_strategy: dict[str, list[int]] = defaultdict(list)
+        for k in order:
+            by_strategy[self.labels[k][0]].append(k)
+        for strategy, kinds in list(by_strategy.items())[:MOST_SUBJECTS]:
+            edges = own[np.isin(self.label[own], kinds)]
+            out.append(self._hidden(strategy, edges, bool(unsplit[kinds].sum() > MOST_UNSPLIT * total[kinds].sum())))
         return out
 
-    def _at_theory(self, label: tuple[str, str], edges: NDArray[np.int64], total: list[int]) -> Case:
+    def _at_theory(self, kind: int, edges: NDArray[np.intp], unsplit: bool) -> Case:
         """Transfers that take as long as theory expects; those without an expectation stay."""
-        j = self.joint
-        subject = " ".join(label)
-        if total[1] > MOST_UNSPLIT * total[0]:
-            return Case("theory-speed", subject, reason="unsplit")
+        subject = " ".join(self.labels[kind])
+        known = edges[self.expected[edges] != NO_TIME]
+        if unsplit or not len(known):
+            return Case("theory-speed", subject, reason="unsplit" if unsplit else "no-expectation")
         out = self.weight.copy()
-        found = False
-        for edge in edges.tolist():
-            p, node = int(self.part[edge]), int(j.local[j.dst[edge]])
-            expected = j.inputs[p].expected
-            call = int(j.inputs[p].graph.call[node])
-            if expected is not None and call >= 0 and expected[call] != NO_TIME:
-                out[edge], found = expected[call], True
-        return Case("theory-speed", subject, out) if found else Case("theory-speed", subject, reason="no-expectation")
+        out[known] = self.expected[known]
+        return Case("theory-speed", subject, out)
 
-    def _hidden(self, strategy: str, edges: NDArray[np.int64], unsplit: bool) -> Case:
+    def _hidden(self, strategy: str, edges: NDArray[np.intp], unsplit: bool) -> Case:
         """Transfers that nobody waits for, while waiting for ranks stays; they still need their time on each rank."""
         if unsplit:
             return Case("perfect-overlap", strategy, reason="unsplit")
         j = self.joint
         out = self.weight.copy()
         out[edges] = 0
-        once = edges[(j.kind[j.src[edges]] != HUB) & (j.kind[j.dst[edges]] == NodeKind.DONE)]
-        busy: dict[tuple[int, int], int] = defaultdict(int)
-        for edge in once.tolist():
-            busy[int(self.step[edge]), int(self.part[edge])] += int(self.weight[edge])
-        floor: dict[int, int] = {}
-        for (s, _), ns in busy.items():
-            floor[s] = max(floor.get(s, 0), ns)
-        return Case("perfect-overlap", strategy, out, floor=floor)
+        once = edges[(j.kind[j.src[edges]] != HUB) & (self.group[edges] >= 0)]
+        busy = np.zeros(len(j.inputs) * len(j.steps), np.int64)
+        np.add.at(busy, self.group[once], self.weight[once])
+        floor = busy.reshape(len(j.inputs), len(j.steps)).max(axis=0)
+        return Case("perfect-overlap", strategy, out, floor=dict(enumerate(floor.tolist())))
+
+
+def _slow(loads: Mapping[int, dict[int, int]], *, alike: bool) -> list[tuple[int, dict[int, float], int]]:
+    """Recordings with more compute than is typical of these: (recording, factors by place, ns too much).
+
+    Where all make equally many calls (`alike`), work after equally many of them is the same work, so each piece becomes
+    what it typically is on those that are not slow; else the whole is scaled.
+    """
+    total = {p: sum(found.values()) for p, found in loads.items()}
+    if len(total) < 2:
+        return []
+    typical = statistics.median_low(total.values())
+    slow = [p for p in total if total[p] > MOST_ORDINARY * typical]
+    fine = [loads[p] for p in loads if p not in slow]
+    out = []
+    for p in slow:
+        own = loads[p]
+        if alike and not any(-1 in found for found in (own, *fine)):
+            factors = {k: statistics.median(found.get(k, 0) for found in fine) / ns for k, ns in own.items()}
+        else:
+            factors = {REST: typical / total[p]}
+        out.append((p, factors, total[p] - typical))
+    return out
 
 
 @dataclass(slots=True)
 class Replayed:
-    """Per step: the unchanged replay (ns, None where it cannot run), and each case's length."""
+    """Per step: the unchanged replay (ns, None where it cannot run), ns by which it misses the end of the rank that it
+    misses most, and each case's length.
+    """
 
     base: list[int | None]
+    missed: list[int]
     cases: list[Case]
     lengths: list[list[int]]
 
@@ -210,16 +273,20 @@ def replayed(joint: Joint, stages: Mapping[int, int]) -> Replayed:
     try:
         replay = Replay(joint)
     except ValueError:
-        return Replayed([None] * len(joint.steps), [], [])
+        return Replayed([None] * len(joint.steps), [0] * len(joint.steps), [], [])
     weights = [joint.weight, *(c.weight for c in ready if c.weight is not None)]
     times = replay.run(np.stack(weights, axis=1))
-    found = []
+    found, missed = [], []
     for s in range(len(joint.steps)):
         begin = int(joint.time[list(joint.starts[s].values())].min())
-        found.append((times[list(joint.ends[s].values())].max(axis=0) - begin).tolist())
+        ends = list(joint.ends[s].values())
+        found.append((times[ends].max(axis=0) - begin).tolist())
+        missed.append(int(np.abs(times[ends, 0] - joint.time[ends]).max()))
     lengths = []
     for i, case in enumerate(ready, 1):
         least = case.floor or {}
         lengths.append([max(row[i], least.get(s, 0)) for s, row in enumerate(found)])
     whole = iter(lengths)
-    return Replayed([row[0] for row in found], cases, [next(whole) if c.weight is not None else [] for c in cases])
+    return Replayed(
+        [row[0] for row in found], missed, cases, [next(whole) if c.weight is not None else [] for c in cases]
+    )

@@ -7,13 +7,22 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tracekit.analysis.crossrank.blame import Blame
 from tracekit.analysis.crossrank.clocks import align_clocks
 from tracekit.analysis.crossrank.columns import load
 from tracekit.analysis.crossrank.flat import flatten
 from tracekit.analysis.crossrank.imbalance import imbalance_rows
+from tracekit.analysis.crossrank.lapse import Lapse
+from tracekit.analysis.crossrank.late import blame_rows, late_findings
 from tracekit.analysis.crossrank.matching import match
 from tracekit.analysis.crossrank.split import RankSplit, split_rank
-from tracekit.analysis.crossrank.tables import clock_rows, match_rows, unmatched_findings, waiting_rows
+from tracekit.analysis.crossrank.tables import (
+    clock_rows,
+    data_parallel_calls,
+    match_rows,
+    unmatched_findings,
+    waiting_rows,
+)
 from tracekit.analysis.crossrank.waiting import waits
 from tracekit.model import NO_TIME
 
@@ -43,13 +52,18 @@ class CallColumns:
 
 @dataclass(slots=True)
 class CrossRank:
-    """Rows of `matches`, `waiting`, `clocks`, `imbalance` and findings; per recording call columns, split and clock."""
+    """Rows of `matches`, `waiting`, `clocks`, `imbalance`, `blame` and findings;
+    per recording call columns, split and clock.
+
+    data_parallel: see `tables.data_parallel_calls`.
+    """
 
     tables: dict[str, list[Row]]
     findings: list[Row] = field(default_factory=list)
     columns: list[CallColumns] = field(default_factory=list)
     splits: list[RankSplit] = field(default_factory=list)
     clocks: list[Clock] = field(default_factory=list)
+    data_parallel: list[Row] = field(default_factory=list)
 
 
 def cross_rank(
@@ -78,7 +92,11 @@ def cross_rank(
     )
     out.findings = [*unmatched_findings(matched.unmatched, parts), *_clock_findings(out.tables["clocks"])]
     out.clocks = clocks
+    out.data_parallel = data_parallel_calls(parts, clocks)
     out.columns = [_columns(p, n, matched, flat, split, rows, clocks[n]) for n, p in enumerate(parts)]
+    lapses = [Lapse(o, p, c.numbers["wait_ns"]) for o, p, c in zip(inputs, parts, out.columns, strict=True)]
+    out.tables["blame"] = blame_rows(Blame(parts, matched.matches, flat, split, lapses).traced())
+    out.findings += late_findings(out.tables["blame"], [p.window for p in parts])
     for one, part, columns in zip(inputs, parts, out.columns, strict=True):
         start = np.where(part.start == NO_TIME, NO_TIME, part.start - one.shift)
         out.splits.append(split_rank(one, _keys(part), start, columns.numbers["wait_ns"]))

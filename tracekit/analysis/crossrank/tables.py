@@ -6,6 +6,8 @@ from collections import Counter, defaultdict
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from tracekit.analysis.crossrank.matching import CONFIDENCE
 from tracekit.analysis.crossrank.waiting import bus_factor, verdict
 from tracekit.model import NO_TIME
@@ -162,6 +164,27 @@ def clock_rows(parts: Sequence[RankCalls], clocks: Sequence[Clock]) -> list[Row]
         }
         for p, c in zip(parts, clocks, strict=True)
     ]  # fmt: skip
+
+
+def data_parallel_calls(parts: Sequence[RankCalls], clocks: Sequence[Clock]) -> list[Row]:
+    """Timed calls in steps that reduce gradients or gather parameters: rank, step, purpose, start and duration.
+
+    ns on the common clock; recordings without one have none.
+    """
+    rows = []
+    for part, clock in zip(parts, clocks, strict=True):
+        codes, names = part.text["purpose"]
+        wanted = [i for i, name in enumerate(names) if name in ("grad_reduce", "param_gather")]
+        step, dur, start = part.number["step"], part.number["dur_ns"], clock.place(part.start)
+        known = (step != NO_TIME) & (dur != NO_TIME) & (start != NO_TIME)
+        rows += [
+            {
+                "rank": part.rank, "step": int(step[i]), "purpose": names[codes[i]], "ts_ns": int(start[i]),
+                "dur_ns": int(dur[i]),
+            }
+            for i in np.flatnonzero(np.isin(codes, wanted) & known).tolist()
+        ]  # fmt: skip
+    return rows
 
 
 def unmatched_findings(left: dict[int, dict[int, str]], parts: Sequence[RankCalls]) -> Iterable[Row]:

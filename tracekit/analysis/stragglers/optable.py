@@ -187,8 +187,8 @@ def _same_order(grid: OpGrid) -> OpGrid:
 def rows_of(spans: Iterable[Mapping[str, Any]], source: str) -> OpRows:
     """Operations found in traces → `OpRows`, numbered by their starts within (worker, step, type).
 
-    A span has rank, stage, dp_rank, step, op (a name of `optypes`), ts_ns, dur_ns, and where known chunk (of its stage)
-    and micro_batch. Starts of one step must be on one clock.
+    A span has rank, stage, dp_rank, step, op (a name of `optypes`), ts_ns, dur_ns, and where known chunk
+    (of its stage), global_chunk (of the model) and micro_batch. Starts of one step must be on one clock.
     """
     ordered = sorted(spans, key=lambda s: (s["dp_rank"], s["stage"], s["step"], s["op"], s["ts_ns"]))
     stages = 1 + max((s["stage"] for s in ordered), default=-1)
@@ -209,8 +209,15 @@ def rows_of(spans: Iterable[Mapping[str, Any]], source: str) -> OpRows:
         np.array([names.index(s["op"]) for s in ordered], np.int32), column("ts_ns", np.int64),
         column("dur_ns", np.int64), np.array(seq, np.int32), np.array(chunk, np.int32),
         np.array([_or_absent(s.get("micro_batch")) for s in ordered], np.int32),
-        np.array([-1 if c < 0 else c * stages + s["stage"] for c, s in zip(chunk, ordered, strict=True)], np.int32),
+        np.array([_global(s, c, stages) for c, s in zip(chunk, ordered, strict=True)], np.int32),
     )  # fmt: skip
+
+
+def _global(span: Mapping[str, Any], chunk: int, stages: int) -> int:
+    """Number of a chunk in the whole model, where known: as told, else chunks go round the stages."""
+    if (told := span.get("global_chunk")) is not None:
+        return int(told)
+    return -1 if chunk < 0 else chunk * stages + int(span["stage"])
 
 
 def _or_absent(value: int | None) -> int:

@@ -51,11 +51,17 @@ def analyze_ops(ops: OpRows) -> StragglerTables:
         work = measure(grid, graph)
         found = what_if(grid, graph, work)
     except NotReplayableError as e:
-        row = {"source": ops.path, "scope": "job", "reason": e.code}
-        return StragglerTables([_whole(row)], [_finding("warning", f"{ops.path}: no straggler analysis: {e}")], health)
+        return not_replayed(ops.path, e, health)
     health += [HealthEntry(reason, count, "lost", example) for reason, count, example in grid.dropped]
     writer = _Writer(ops.path, grid, graph, work, found)
     return StragglerTables(writer.rows(), writer.findings(), health)
+
+
+def not_replayed(source: str, why: NotReplayableError, health: Iterable[HealthEntry] = ()) -> StragglerTables:
+    """The one row and the finding of a job whose what-if cannot be asked."""
+    row = _whole({"source": source, "scope": "job", "reason": why.code})
+    finding = _finding("info" if source == "traces" else "warning", f"{source}: no straggler analysis: {why}")
+    return StragglerTables([row], [finding], [*health])
 
 
 def _finding(severity: str, message: str) -> Row:

@@ -1,0 +1,36 @@
+"""Worker processes start from a server that has loaded what they need."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tracekit.ingest import pool
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.mark.parametrize(("names", "several"), [([], False), (["a.json"], False), (["a.json", "b.json"], True)])
+def test_a_folder_with_one_file_needs_no_workers(tmp_path: Path, names: list[str], several: bool) -> None:
+    for name in names:
+        (tmp_path / name).touch()
+    started: list[bool] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pool, "ensure_running", lambda: started.append(True))
+        pool.start_early([str(tmp_path)], 2)
+        pool.start_early([str(tmp_path)], 1)
+    assert bool(started) is several
+
+
+def test_the_server_loads_labels_and_analysis_but_no_plots() -> None:
+    code = (
+        "import sys, tracekit.ingest.preload, tracekit.ingest.worker as w;"
+        "print(len(w._rules_cache), *(m in sys.modules for m in "
+        "('tracekit.parsers.kineto', 'tracekit.analysis.rank', 'pandas', 'rich', 'tracekit.theory')))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["1", "True", "True", "False", "False", "False"]

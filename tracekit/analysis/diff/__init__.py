@@ -1,0 +1,1 @@
+"""What differs between two runs, and what brings it about. Tables in, rows out."""

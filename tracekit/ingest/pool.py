@@ -1,0 +1,36 @@
+"""Worker processes: a server that has loaded what a worker needs once, and forks each worker from that."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from multiprocessing.forkserver import ensure_running
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from multiprocessing.context import ForkServerContext
+
+
+def context() -> ForkServerContext:
+    """How workers are started."""
+    found = multiprocessing.get_context("forkserver")
+    found.set_forkserver_preload(["tracekit.ingest.preload"])
+    return found
+
+
+def start_early(paths: Sequence[str], workers: int | None) -> None:
+    """Start the server where workers will be needed, so that it loads while this process does."""
+    if (workers or os.cpu_count() or 1) > 1 and (len(paths) > 1 or any(map(_several, paths))):
+        context()
+        ensure_running()
+
+
+def _several(path: str) -> bool:
+    """A pattern, or a folder with more than one entry."""
+    try:
+        with os.scandir(path) as entries:
+            return next(entries, None) is not None and next(entries, None) is not None
+    except OSError:
+        return not Path(path).exists()
