@@ -204,18 +204,27 @@ class Result:
         ranks: Iterable[int] | None = None,
         steps: Iterable[int] | None = None,
         window: tuple[int | None, int | None] = (None, None),
+        overwrite: bool = False,
         progress: Callable[[int, int, str], None] | None = None,
     ) -> Written:
         """Write the run as a trace for ui.perfetto.dev (gzip where the name ends in .gz); what is drawn.
 
         ranks, steps: only these. window: only what touches [from, to) ns, from the run's origin on the common clock.
-        Needs `analyze(..., detail=True)`. Raises UsageError where nothing is left to draw.
+        overwrite: also a file that tracekit did not write. Needs `analyze(..., detail=True)`. Raises UsageError where
+        nothing is left to draw.
         """
         from tracekit.output.details import RunSource
         from tracekit.output.perfetto import Selection, write
 
         chosen = Selection(_frozen(ranks), _frozen(steps), window)
-        return write(RunSource(self.run, self._dataset), Path(path), self._about(), chosen, progress)
+        return write(
+            RunSource(self.run, self._dataset),
+            Path(path),
+            self._about(),
+            chosen,
+            overwrite=overwrite,
+            progress=progress,
+        )
 
     def report(
         self,

@@ -136,6 +136,19 @@ def test_a_dataset_gives_the_same_trace(tmp_path: Path) -> None:
     assert (tmp_path / "a.json").read_bytes() == (tmp_path / "b.json").read_bytes()
 
 
+def test_no_file_of_others_is_replaced(tmp_path: Path) -> None:
+    result = tk.analyze(ROOT / "sample_traces" / "gloo-fsdp2", workers=1)
+    for name in ("a.json", "a.json.gz"):
+        result.perfetto(tmp_path / name)
+        result.perfetto(tmp_path / name)  # its own
+        (tmp_path / name).write_bytes(b"\x1f\x8b not gzip" if name.endswith("gz") else b'{"traceEvents": []}')
+        with pytest.raises(UsageError, match="did not write"):
+            result.perfetto(tmp_path / name)
+        result.perfetto(tmp_path / name, overwrite=True)
+        assert read(tmp_path / name).slices
+    assert {p.name for p in tmp_path.iterdir()} == {"a.json", "a.json.gz"}
+
+
 def test_needs_detail_and_a_file(tmp_path: Path) -> None:
     result = tk.analyze(ROOT / "sample_traces" / "gloo-fsdp2", workers=1, detail=False)
     with pytest.raises(UsageError, match="detail=True"):

@@ -52,3 +52,4 @@ def add_critical(
     found = critical(list(inputs.values()), out.tables["matches"], world=out.world_size, stages=stages)
     out.tables |= {"critical_path": found.path, "critical_steps": found.steps, "critical_shares": found.shares}
     out.tables["what_if"] += found.what_if
+    out.tables["findings"] += found.findings

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 SEQ, ORDER, TIME, DURATION, ALIKE = "seq", "order", "time", "duration", "alike"
 UNTOLD = -1
 _SAMPLE = 96
-_MAX_SHIFTS = 4096
+_MAX_SHIFTS = 1 << 16
+_BLOCK = 1 << 22
 _MAX_SPREAD = 8
 _WORSE = 0.05
 """Share of calls that may contradict a shift: they are reported, not tied."""
@@ -76,127 +77,144 @@ class Aligner:
 
     def pairs(self, shift: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Positions (mine, theirs) that one shift puts together and that agree."""
-        mine, theirs = self._together(np.arange(len(self.mine)), shift)
+        mine = np.arange(len(self.mine))
+        theirs = self._theirs(np.array([shift]), mine)[0]
         good = self._agree(mine, theirs)
         return mine[good], theirs[good]
 
-    def _together(self, which: NDArray[np.int64], shift: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        at = self.mine.number[which] + (shift - self.base)
+    def _theirs(self, shifts: NDArray[np.int64], which: NDArray[np.int64]) -> NDArray[np.int64]:
+        """(shift, call of mine in `which`) → position of the other side's call, -1 for none."""
+        at = self.mine.number[which][None, :] + (shifts - self.base)[:, None]
         inside = (at >= 0) & (at < len(self.place))
-        theirs = np.full(len(which), -1, np.int64)
-        theirs[inside] = self.place[at[inside]]
-        there = theirs >= 0
-        return which[there], theirs[there]
+        out: NDArray[np.int64] = np.where(inside, self.place[np.where(inside, at, 0)], -1)
+        return out
 
     def _agree(self, mine: NDArray[np.int64], theirs: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Whether calls put together are the same; False where there is none. theirs: any shape that ends as `mine`."""
         a, b = self.mine, self.theirs
         sizes = (a.size[mine] == b.size[theirs]) | (a.size[mine] == UNTOLD) | (b.size[theirs] == UNTOLD)
-        out: NDArray[np.bool_] = (a.op[mine] == b.op[theirs]) & sizes
+        out: NDArray[np.bool_] = (theirs >= 0) & (a.op[mine] == b.op[theirs]) & sizes
         return out
 
     def align(self, expected: tuple[int, ...] = ()) -> Alignment | None:
         """The best shift; None when nothing fits. expected: shifts that the sequence numbers propose."""
         if not len(self.mine) or not len(self.theirs):
             return None
-        found = self._fitting(whole=self.theirs.whole)
-        if not found and self.theirs.whole:
-            found = self._fitting(whole=False)
-        if not found:
-            return None
-        agree = max(a for _, a, _ in found)
-        kept = [(s, a, o) for s, a, o in found if 2 * a >= agree]
-        way, shifts = self._choose([s for s, _, _ in kept], expected)
-        first = next((a, o) for s, a, o in kept if s == shifts[0])
-        return Alignment(way, shifts, first[0], first[1], refuted=len(shifts) == 1 and self._refuted(shifts[0]))
-
-    def _fitting(self, *, whole: bool) -> list[tuple[int, int, int]]:
-        """(shift, agreeing, contradicting) of every shift that fits."""
-        out = []
         every = np.arange(len(self.mine))
-        for shift in self._proposed():
-            mine, theirs = self._together(every, shift)
-            agree = int(self._agree(mine, theirs).sum())
-            odd = len(mine) - agree
-            missing = len(every) - len(mine) if whole else 0
-            if agree and odd <= _WORSE * len(mine) and missing <= _WORSE * len(every):
-                out.append((shift, agree, odd))
+        told = self._fitting(np.array(sorted(set(expected)), np.int64), every, whole=self.theirs.whole)
+        if len(told) == 1:
+            return self._result(SEQ, told)
+        sample = np.unique(np.linspace(0, len(every) - 1, min(_SAMPLE, len(every))).astype(np.int64))
+        proposed = self._proposed()
+        found = self._fitting(proposed, sample, whole=self.theirs.whole)
+        if not len(found) and self.theirs.whole:
+            found = self._fitting(proposed, sample, whole=False)
+        if not len(found):
+            return None
+        return self._result(*self._choose(found, sample))
+
+    def _result(self, way: str, shifts: NDArray[np.int64]) -> Alignment | None:
+        """The outcome over all calls; a shift that only the sample agreed with fits nothing after all."""
+        theirs = self._theirs(shifts[:1], np.arange(len(self.mine)))[0]
+        agree = int(self._agree(np.arange(len(self.mine)), theirs).sum())
+        odd = int((theirs >= 0).sum()) - agree
+        if odd > _WORSE * (agree + odd):
+            return None
+        refuted = len(shifts) == 1 and self._refuted(int(shifts[0]))
+        return Alignment(way, shifts.tolist(), agree, odd, refuted)
+
+    def _fitting(self, shifts: NDArray[np.int64], which: NDArray[np.int64], *, whole: bool) -> NDArray[np.int64]:
+        """The shifts that fit the calls `which`: hardly any contradicts, none is missing where all should be there, and
+        at least half as many agree as under the best of them.
+        """
+        counts = [np.zeros((0, 2), np.int64)]
+        for part in np.array_split(shifts, max(1, len(shifts) * len(which) // _BLOCK)) if len(shifts) else ():
+            theirs = self._theirs(part, which)
+            there = (theirs >= 0).sum(axis=1)
+            counts.append(np.stack([there, self._agree(which, theirs).sum(axis=1)], axis=1))
+        there, agree = np.concatenate(counts).T
+        good = (agree > 0) & (there - agree <= _WORSE * there)
+        if whole:
+            good &= len(which) - there <= _WORSE * len(which)
+        if good.any():
+            good &= 2 * agree >= agree[good].max()
+        out: NDArray[np.int64] = shifts[good]
         return out
 
-    def _proposed(self) -> list[int]:
-        """Shifts under which a sample of my calls does not contradict theirs; the rarest calls propose."""
+    def _proposed(self) -> NDArray[np.int64]:
+        """Shifts under which one of my rarest calls finds its like."""
         mine, theirs = self.mine, self.theirs
         keys = np.stack([theirs.op, theirs.size])
         kinds, counts = np.unique(keys, axis=1, return_counts=True)
         known = {(int(o), int(z)): int(n) for o, z, n in zip(*kinds, counts, strict=True)}
         own = np.unique(np.stack([mine.op, mine.size]), axis=1, return_index=True)
-        rarity = sorted(
-            (known[key], i) for o, z, i in zip(*own[0], own[1], strict=True) if (key := (int(o), int(z))) in known
-        )
-        proposed: set[int] = set()
+        kinds_of_mine = ((int(o), int(z), int(i)) for o, z, i in zip(*own[0], own[1], strict=True))
+        rarity = sorted((known[o, z], i) for o, z, i in kinds_of_mine if (o, z) in known)
+        proposed = []
         for _, i in rarity[:3] or [(0, 0)]:
             same = theirs.op == mine.op[i]
             if rarity:
                 same &= theirs.size == mine.size[i]
-            proposed.update((theirs.number[same] - mine.number[i]).tolist())
-        shifts = np.array(sorted(proposed), np.int64)
-        sample = np.unique(np.linspace(0, len(mine) - 1, min(_SAMPLE, len(mine))).astype(np.int64))
-        good = []
-        for shift in shifts.tolist():
-            a, b = self._together(sample, shift)
-            if len(a) and int((~self._agree(a, b)).sum()) <= max(1, _WORSE * 2 * len(a)):
-                good.append(shift)
-        return good[:_MAX_SHIFTS]
+            proposed.append(theirs.number[same] - mine.number[i])
+        return np.unique(np.concatenate(proposed))
 
-    def _choose(self, shifts: list[int], expected: tuple[int, ...]) -> tuple[str, list[int]]:
+    def _choose(self, shifts: NDArray[np.int64], sample: NDArray[np.int64]) -> tuple[str, NDArray[np.int64]]:
         if len(shifts) == 1:
-            return (SEQ if shifts[0] in expected else ORDER), shifts
-        told = [s for s in shifts if s in expected]
-        if len(told) == 1:
-            return SEQ, told
+            return ORDER, shifts
+        shown = shifts[:_MAX_SHIFTS]
+        theirs = self._theirs(shown, sample)
+        agree = self._agree(sample, theirs)
         for way, tell in ((TIME, self._by_time), (DURATION, self._by_duration)):
-            shift = tell(shifts)
-            if shift is not None:
-                return way, [shift]
+            chosen = tell(sample, theirs, agree) if len(shown) == len(shifts) else None
+            if chosen is not None:
+                return way, shown[chosen : chosen + 1]
         return ALIKE, shifts
 
-    def _by_time(self, shifts: list[int]) -> int | None:
-        """The shift that puts calls closest: at the same time by the same clock, or always apart by the same time."""
-        apart: list[tuple[float, float, int]] = []
-        for shift in shifts:
-            mine, theirs = self.pairs(shift)
-            known = (self.mine.at[mine] != UNTOLD) & (self.theirs.at[theirs] != UNTOLD)
-            if known.sum() < 1:
-                return None
-            gaps = (self.theirs.at[theirs[known]] - self.mine.at[mine[known]]).astype(np.float64)
-            middle = float(np.median(gaps))
-            spread = float(np.median(np.abs(gaps - middle))) if len(gaps) >= _FEW else np.inf
-            apart.append((abs(middle), spread, shift))
-        calmest = min(a[1] for a in apart)
-        near = sorted(a for a in apart if a[0] <= _NEAR_NS and (a[1] == np.inf or a[1] <= 4 * calmest + _ROUNDED_NS))
-        if len(near) == 1 or (near and 10 * near[0][0] < near[1][0]):
-            return near[0][2]
-        steady = sorted(apart, key=lambda a: a[1])
-        return steady[0][2] if steady[0][1] < np.inf and 4 * steady[0][1] + _ROUNDED_NS < steady[1][1] else None
-
-    def _by_duration(self, shifts: list[int]) -> int | None:
-        """The shift under which both measured the same durations."""
-        wrong = sorted((w, s) for s in shifts if (w := self._difference(s, 1)) is not None)
-        if len(wrong) < len(shifts):
+    def _by_time(self, sample: NDArray[np.int64], theirs: NDArray[np.int64], agree: NDArray[np.bool_]) -> int | None:
+        """Number of the shift that puts calls closest: at the same time, or always apart by the same time."""
+        mine_at, their_at = self.mine.at[sample][None, :], self.theirs.at[theirs]
+        known = agree & (mine_at != UNTOLD) & (their_at != UNTOLD)
+        if not known.any(axis=1).all():
             return None
-        (best, shift), (second, _) = wrong[0], wrong[1]
-        sure = self._difference(shift) is not None and best <= _ALIKE_RATIO and second >= 3 * best + _APART_RATIO
-        return shift if sure else None
+        gaps = np.where(known, their_at - mine_at, 0).astype(np.float64)
+        gaps[~known] = np.nan
+        middle = np.nanmedian(gaps, axis=1)
+        spread = np.nanmedian(np.abs(gaps - middle[:, None]), axis=1)
+        spread[known.sum(axis=1) < _FEW] = np.inf
+        calm = np.isinf(spread) | (spread <= 4 * spread.min() + _ROUNDED_NS)
+        distance = np.where(calm, np.abs(middle), np.inf)
+        first, second = np.argsort(distance, kind="stable")[:2].tolist()
+        if distance[first] <= _NEAR_NS and (distance[second] > _NEAR_NS or 10 * distance[first] < distance[second]):
+            return int(first)
+        first, second = np.argsort(spread, kind="stable")[:2].tolist()
+        steady = spread[first] < np.inf and 4 * spread[first] + _ROUNDED_NS < spread[second]
+        return int(first) if steady else None
 
-    def _difference(self, shift: int, least: int = _FEW) -> float | None:
-        """Median relative difference of durations beyond what rounding to µs explains; None for too few."""
+    def _by_duration(
+        self, sample: NDArray[np.int64], theirs: NDArray[np.int64], agree: NDArray[np.bool_]
+    ) -> int | None:
+        """Number of the shift under which both measured the same durations."""
+        mine, other = self.mine.dur[sample][None, :], self.theirs.dur[theirs]
+        known = agree & (mine > 0) & (other > 0)
+        if not known.any(axis=1).all():
+            return None
+        wrong = np.where(known, _difference(mine, other), np.nan)
+        median = np.nanmedian(wrong, axis=1)
+        first, second = np.argsort(median, kind="stable")[:2].tolist()
+        sure = known[first].sum() >= _FEW and median[first] <= _ALIKE_RATIO
+        return int(first) if sure and median[second] >= 3 * median[first] + _APART_RATIO else None
+
+    def _refuted(self, shift: int) -> bool:
+        """Whether the durations of what is put together have nothing to do with each other."""
         mine, theirs = self.pairs(shift)
         a, b = self.mine.dur[mine], self.theirs.dur[theirs]
         known = (a > 0) & (b > 0)
-        if known.sum() < least:
-            return None
-        off = np.maximum(np.abs(a[known] - b[known]) - _ROUNDED_NS, 0) / a[known]
-        return float(np.median(off))
+        if known.sum() < _FEW:
+            return False
+        return float(np.median(_difference(a[known], b[known]))) > _REFUTED_RATIO
 
-    def _refuted(self, shift: int) -> bool:
-        wrong = self._difference(shift)
-        return wrong is not None and wrong > _REFUTED_RATIO
+
+def _difference(mine: NDArray[np.int64], theirs: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Relative difference of durations beyond what rounding to µs explains."""
+    out: NDArray[np.float64] = np.maximum(np.abs(mine - theirs) - _ROUNDED_NS, 0) / np.maximum(mine, 1)
+    return out

@@ -244,7 +244,7 @@ class _Joiner:
             self.odd["operation or size"] += found.odd
             way = found.way + ("+creation" if match.order else "")
             if found.way == ALIKE:
-                self._alike(mine, theirs, aligner, found, way)
+                self._alike(mine, theirs, way)
                 continue
             for a, b in zip(*(p.tolist() for p in aligner.pairs(found.shifts[0])), strict=True):
                 self._tie_entries(mine[a], theirs[b], way)
@@ -263,21 +263,23 @@ class _Joiner:
         self.ways[way] += 1
         self.tied.add(position)
 
-    def _alike(self, mine: list[Entry], theirs: list[Entry], aligner: Aligner, found: Alignment, way: str) -> None:
-        """Which call it was is not known; what is the same for all that it can have been is."""
-        seen: dict[int, set[tuple[object, ...]]] = defaultdict(set)
-        example: dict[int, WitnessCall] = {}
-        for shift in found.shifts:
-            for a, b in zip(*(p.tolist() for p in aligner.pairs(shift)), strict=True):
-                one = self.witness.calls[theirs[b].members[0]]
-                seen[a].add(tuple(one.extra.get(n) for n in ("algorithm", "protocol", "channels")))
-                example[a] = one
-        for a, choices in seen.items():
-            for i in mine[a].members:
+    def _alike(self, mine: list[Entry], theirs: list[Entry], way: str) -> None:
+        """Which call it was is not known; what is the same for all calls of that kind is."""
+        seen: dict[tuple[tuple[str, ...], int], set[tuple[object, ...]]] = defaultdict(set)
+        example: dict[tuple[tuple[str, ...], int], WitnessCall] = {}
+        for entry in theirs:
+            one = self.witness.calls[entry.members[0]]
+            seen[entry.ops, entry.size].add(tuple(one.extra.get(n) for n in ("algorithm", "protocol", "channels")))
+            example.setdefault((entry.ops, entry.size), one)
+        for entry in mine:
+            kind = entry.ops, entry.size
+            if (known := example.get(kind)) is None:
+                continue
+            for i in entry.members:
                 self._mark(i, way)
-                self._group(self.rank.calls[i], self.comms.get(example[a].group or ""))
-                if len(choices) == 1:
-                    self.enricher.choice(self.rank.calls[i], example[a].extra)
+                self._group(self.rank.calls[i], self.comms.get(known.group or ""))
+                if len(seen[kind]) == 1:
+                    self.enricher.choice(self.rank.calls[i], known.extra)
 
     def _fill(self, call: Call, seen: WitnessCall, *, alone: bool) -> None:
         self._group(call, self.comms.get(seen.group or ""))

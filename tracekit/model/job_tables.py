@@ -92,7 +92,8 @@ TABLES: tuple[Table, ...] = (
             column("cause", "dict", "", "compute | transfer | input (idle before the step's first device work) "
                "| launch (idle within the step) | unknown"),
             column("wait_ns", I64, "ns", "waiting of all ranks in collectives that it brought about"),
-            column("direct_ns", I64, "ns", "of it in collectives where the rank came last itself; the rest was passed on"),
+            column("direct_ns", I64, "ns", "of it in collectives where the rank came last itself; "
+               "the rest was passed on"),
             column("calls", I64, "calls", "collectives with such waiting"),
         ),
     ),
@@ -217,12 +218,12 @@ TABLES: tuple[Table, ...] = (
         "length of each step's critical path by kind; the kinds add up to dur_ns exactly",
         (
             column("step", "int32", "", "step number"),
-            column("ts_ns", I64, "ns", "first start of the step on any rank, on the common clock"),
-            column("dur_ns", I64, "ns", "until the last rank has finished it or begun the next; the path's length"),
+            column("ts_ns", I64, "ns", "start of the step on last_rank (last step: on any rank), on the common clock"),
+            column("dur_ns", I64, "ns", "length of the step, until last_rank begins the next; the path's length"),
             column("complete", "bool", "", "false when a file may cut the step"),
             column("ranks", "int32", "ranks", "ranks whose recordings take part"),
             column("ranks_on_path", "int32", "ranks", "ranks that the path visits"),
-            column("last_rank", "int32", "", "rank on which the path ends", null=True),
+            column("last_rank", "int32", "", "last rank to finish the step; the path ends on it", null=True),
             column("compute_ns", I64, "ns", "kernels (on a host trace operators)"),
             column("comm_ns", I64, "ns", "transfers, from the arrival of the last rank"),
             column("unsplit_ns", I64, "ns", "communication that may contain waiting"),

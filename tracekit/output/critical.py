@@ -85,5 +85,7 @@ def _what_if(rows: Sequence[Row]) -> Grid:
             continue
         length = statistics.fmean(r["what_if_ns"] for r in cases[key])
         base = statistics.fmean(r["replayed_ns"] for r in cases[key])
-        grid.rows.append((_CASES[key[0]], clean(key[1] or ""), ms(length), ms(means[key]), percent(means[key], base)))
+        grid.rows.append(
+            (_CASES[key[0]], clean(key[1] or "all"), ms(length), ms(means[key]), percent(means[key], base))
+        )
     return grid

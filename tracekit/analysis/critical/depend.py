@@ -93,7 +93,6 @@ def _ready(items: Items) -> Ints:
     known = items.launch != NO_TIME
     late = (items.ts - items.launch)[known]
     latency = int(np.clip(np.percentile(late, 1), 0, MOST_LATENCY_NS)) if len(late) else 0
-    known &= items.launch <= items.ts
     return np.where(known, np.minimum(np.where(known, items.launch, 0) + latency, items.ts), NEVER)
 
 

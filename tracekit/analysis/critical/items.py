@@ -66,7 +66,8 @@ def items_of(labelled: LabelledRank) -> Items | None:
     rows = first_row[timed]
     ts = [acts.ts[own], _column(calls[i].ts for i in timed), _column(calls[i].call_ts for i in posted)]
     dur = [acts.dur[own], _column(calls[i].dur or 0 for i in timed), np.zeros(len(posted), np.int64)]
-    launch = [acts.launch_ts[own], acts.launch_ts[rows], ts[2]]
+    # host and device clocks of a file may disagree a little: nothing starts before its launch
+    launch = [np.minimum(acts.launch_ts[own], ts[0]), np.minimum(acts.launch_ts[rows], ts[1]), ts[2]]
     if on_host:
         launch[0] = np.where(acts.kind[own] == Kind.COMM, launch[0], NO_TIME)  # operators run where they are called
     call = np.concatenate([np.full(len(own), -1), np.array(timed, np.int64), np.array(posted, np.int64)])

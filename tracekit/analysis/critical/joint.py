@@ -67,6 +67,17 @@ class Joint:
     starts: list[dict[int, int]] = field(default_factory=list)
     ends: list[dict[int, int]] = field(default_factory=list)
 
+    def window(self, s: int) -> tuple[int, int]:
+        """A step on the recording that is the last to end it: when it started there, and the node of its end.
+
+        Where no step follows, ranks end one after the other; there it goes from the first start on any of them.
+        """
+        last = max(self.ends[s], key=lambda p: (int(self.time[self.ends[s][p]]), -p))
+        end = self.ends[s][last]
+        if self.kind[end] == NodeKind.END:
+            return int(self.time[list(self.starts[s].values())].min()), end
+        return int(self.time[self.starts[s][last]]), end
+
     @property
     def weight(self) -> Ints:
         """ns of each edge."""

@@ -56,23 +56,18 @@ class Walk:
 
     def __init__(self, joint: Joint) -> None:
         self.joint = joint
-        order = np.argsort(joint.dst, kind="stable")
-        self.edges = order
-        self.first = np.searchsorted(joint.dst[order], np.arange(len(joint.time) + 1)).tolist()
+        source, target = joint.time[joint.src], joint.time[joint.dst]
+        edges = np.flatnonzero(source <= target)
+        source, dst = source[edges], joint.dst[edges]
+        order = np.lexsort((-edges, source, source + joint.weight[edges], dst))
+        best = order[np.append(dst[order][1:] != dst[order][:-1], True)] if len(order) else order
         self.weight = joint.weight
+        self._cause = np.full(len(joint.time), -1, np.int64)
+        self._cause[dst[best]] = edges[best]
 
     def cause(self, node: int) -> int:
-        """Edge of what a node waited for last; -1 for a beginning."""
-        edges = self.edges[self.first[node] : self.first[node + 1]]
-        j = self.joint
-        source = j.time[j.src[edges]]
-        ok = source <= j.time[node]
-        if not ok.any():
-            return -1
-        edges, source = edges[ok], source[ok]
-        reached = source + self.weight[edges]
-        best = np.flatnonzero(reached == reached.max())
-        return int(edges[best[source[best].argmax()]])
+        """Edge of what a node waited for last; -1 for a beginning. Of equal ones the latest source, then the first."""
+        return int(self._cause[node])
 
     def path(self, start: int, end_node: int) -> list[Segment]:
         """Segments from `start` to the time of a node, in order; their lengths add up to the difference."""

@@ -18,16 +18,19 @@ if TYPE_CHECKING:
     from tracekit.analysis.critical.whatif import Replayed
 
 Row = dict[str, Any]
+COSTLY = 0.03
+"""Share of a step from which on a straggler is a finding."""
 
 
 @dataclass(slots=True)
 class CriticalTables:
-    """Rows of `critical_path`, `critical_steps`, `critical_shares` and, of the critical path's basis, `what_if`."""
+    """Rows of `critical_path`, `critical_steps`, `critical_shares`, of the critical path's `what_if`, and findings."""
 
     path: list[Row] = field(default_factory=list)
     steps: list[Row] = field(default_factory=list)
     shares: list[Row] = field(default_factory=list)
     what_if: list[Row] = field(default_factory=list)
+    findings: list[Row] = field(default_factory=list)
 
 
 def critical(
@@ -40,6 +43,8 @@ def critical(
     """
     out = CriticalTables()
     kept = on_one_clock(inputs)
+    if len(kept) < len(inputs):
+        out.findings.append(_without_clock(inputs, kept))
     if not kept:
         return out
     joint = join(kept, matches)
@@ -47,8 +52,7 @@ def critical(
     again = replayed(joint, stages)
     reason = _limit(inputs, kept, world)
     for s, number in enumerate(joint.steps):
-        begin = int(joint.time[list(joint.starts[s].values())].min())
-        last = max(joint.ends[s].values(), key=lambda n: (int(joint.time[n]), -n))
+        begin, last = joint.window(s)
         segments = walk.path(begin, last)
         length = int(joint.time[last]) - begin
         if length <= 0:
@@ -64,7 +68,39 @@ def critical(
         })  # fmt: skip
         if base is not None and error is not None:
             out.what_if += _what_if(again, s, number, length, base, error)
+    out.findings += _stragglers(out)
     return out
+
+
+def _stragglers(out: CriticalTables) -> list[Row]:
+    """A finding for the rank whose extra compute costs more than COSTLY of a mean step."""
+    whole = {r["step"] for r in out.steps if r["complete"]} or {r["step"] for r in out.steps}
+    rows = [w for w in out.what_if if w["what"] == "no-straggler" and w["saved_ns"] is not None and w["step"] in whole]
+    if not rows:
+        return []
+    saved, length = (sum(w[k] for w in rows) / len(rows) for k in ("saved_ns", "replayed_ns"))
+    if saved < COSTLY * length:
+        return []
+    rank = int(rows[0]["subject"].split()[1])
+    message = (
+        f"rank {rank} computes longer than its peers: as fast as they, a step would take {100 * saved / length:.1f} % "
+        f"less ({saved / 1e6:,.1f} of {length / 1e6:,.1f} ms)"
+    )
+    error = max(w["replay_error_ratio"] for w in rows)
+    return [{
+        "severity": "warning", "code": "straggler-on-path", "rank": rank, "message": message, "cost_ns": round(saved),
+        "avoidable_ns": round(saved), "where": f"rank {rank}", "measured": length, "expected": length - saved,
+        "unit": "ns", "evidence": f"replay of {len(rows)} steps, error up to {100 * error:.1f} %",
+        "advice": "compare its clock rate, temperature, neighbours and share of the data with its peers'",
+    }]  # fmt: skip
+
+
+def _without_clock(inputs: Sequence[RankInput], kept: Sequence[RankInput]) -> Row:
+    lost = sorted(one.rank for one in inputs if one.rank is not None and all(one is not k for k in kept))
+    named = ", ".join(map(str, lost[:8])) + (", …" if len(lost) > 8 else "")
+    rest = f"the critical path leaves rank {named} out" if kept else "there is no critical path over ranks"
+    message = f"no common clock ties {'all' if kept else 'the'} recordings: {rest}"
+    return {"severity": "info", "code": "critical-path-clock", "rank": None, "message": message}
 
 
 def _limit(inputs: Sequence[RankInput], kept: Sequence[RankInput], world: int | None) -> str | None:

@@ -194,8 +194,12 @@ class Changes:
         total, unsplit = np.zeros(size, np.int64), np.zeros(size, np.int64)
         np.add.at(total, self.label[own], self.weight[own])
         np.add.at(unsplit, self.label[own[maybe]], self.weight[own[maybe]])
+        if not total.any():
+            return []
+        too_unsure = bool(unsplit.sum() > MOST_UNSPLIT * total.sum())
+        out = [self._at_theory(None, own, too_unsure), self._hidden(None, own, too_unsure)]
         order = sorted(np.flatnonzero(total).tolist(), key=lambda k: (-total[k], self.labels[k]))
-        out = [
+        out += [
             self._at_theory(k, own[self.label[own] == k], bool(unsplit[k] > MOST_UNSPLIT * total[k]))
             for k in order[:MOST_SUBJECTS]
         ]
@@ -207,17 +211,17 @@ class Changes:
             out.append(self._hidden(strategy, edges, bool(unsplit[kinds].sum() > MOST_UNSPLIT * total[kinds].sum())))
         return out
 
-    def _at_theory(self, kind: int, edges: NDArray[np.intp], unsplit: bool) -> Case:
+    def _at_theory(self, kind: int | None, edges: NDArray[np.intp], unsplit: bool) -> Case:
         """Transfers that take as long as theory expects; those without an expectation stay."""
-        subject = " ".join(self.labels[kind])
-        known = edges[self.expected[edges] != NO_TIME]
+        subject = None if kind is None else " ".join(self.labels[kind])
+        known = edges[(self.expected[edges] != NO_TIME) & (self.joint.why[edges] == -1)]
         if unsplit or not len(known):
             return Case("theory-speed", subject, reason="unsplit" if unsplit else "no-expectation")
         out = self.weight.copy()
         out[known] = self.expected[known]
         return Case("theory-speed", subject, out)
 
-    def _hidden(self, strategy: str, edges: NDArray[np.intp], unsplit: bool) -> Case:
+    def _hidden(self, strategy: str | None, edges: NDArray[np.intp], unsplit: bool) -> Case:
         """Transfers that nobody waits for, while waiting for ranks stays; they still need their time on each rank."""
         if unsplit:
             return Case("perfect-overlap", strategy, reason="unsplit")
@@ -278,7 +282,7 @@ def replayed(joint: Joint, stages: Mapping[int, int]) -> Replayed:
     times = replay.run(np.stack(weights, axis=1))
     found, missed = [], []
     for s in range(len(joint.steps)):
-        begin = int(joint.time[list(joint.starts[s].values())].min())
+        begin, _ = joint.window(s)
         ends = list(joint.ends[s].values())
         found.append((times[ends].max(axis=0) - begin).tolist())
         missed.append(int(np.abs(times[ends, 0] - joint.time[ends]).max()))
