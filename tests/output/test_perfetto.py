@@ -119,6 +119,8 @@ def test_selections(tmp_path: Path) -> None:
     assert all(s.end > low + shift and s.start < high + shift for s in tops)
     with pytest.raises(UsageError, match="nothing to draw"):
         result.perfetto(tmp_path / "c.json", ranks=[99])
+    with pytest.raises(UsageError, match="nothing to draw"):
+        result.perfetto(tmp_path / "c.json", window=(10**15, None))
     assert not (tmp_path / "c.json").exists()
 
 
@@ -216,3 +218,21 @@ def test_options() -> None:
     for wrong in ("5", ":", "a:b", "9:5"):
         with pytest.raises(UsageError, match="--window"):
             times(wrong)
+
+
+def test_a_drifting_clock_is_placed_as_published() -> None:
+    """offset 1 ms, 100 ppm from t = 5 s: at 15 s that is 1 ms more."""
+    from tracekit.analysis.timeline import clock_of
+
+    row = {
+        "method": "collective-ends",
+        "offset_ns": 1_000_000,
+        "error_ns": 9,
+        "drift_ppm": 100.0,
+        "drift_from_ns": 5 * 10**9,
+    }
+    clock = clock_of(row)
+    assert clock is not None
+    assert clock.place(np.array([5 * 10**9, 15 * 10**9])).tolist() == [5_001_000_000, 15_002_000_000]
+    assert clock_of(row | {"offset_ns": None}) is None
+    assert clock_of(None) is None

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from tracekit.analysis.timeline import NO_CALL, STAGE_WORK, Work, bubbles, clock_of, lanes, timeline
-from tracekit.errors import UsageError
+from tracekit.errors import UnusableInput, UsageError
 from tracekit.model import NO_TIME
 from tracekit.output.callargs import CallTexts
 from tracekit.output.chrome import ChromeTrace, Track, may_write, quoted
@@ -107,13 +107,15 @@ def write(
     chosen = chosen or Selection()
     clocks = {row["rank"]: row for row in source.tables.get("clocks", [])}
     flows = Flows(source.tables.get("matches", []))
-    first, total = 0, 0
+    first, total, there, drawn = 0, 0, 0, 0
     for one in _ranks(source, chosen, clocks):
         total += 1
+        there += len(one.kept) + sum(len(w.start) for w in one.line.work.values())
+        drawn += int(one.kept.sum()) + sum(int(_kept(one, w, chosen).sum()) for w in one.line.work.values())
         first = min(first, int(one.line.start[one.kept].min(initial=0)), _earliest(one, chosen))
         flows.learn(one.rank, one.calls, one.line, one.kept)
-    if not total:
-        raise UsageError("nothing to draw: none of the recordings is of a rank that --ranks names")
+    if not drawn:
+        raise _nothing(chosen, there)
     gaps = bubbles(source.tables.get("pipeline", []), source.tables.get("bubble", []))
     tables = {name: _by_rank(source.tables.get(name, [])) for name in ("ranks", "steps", "pipeline")}
     out = Written()
@@ -126,6 +128,13 @@ def write(
         trace.about = {**about, "notes": out.notes, "flows_left_out": flows.left_out}
     out.ranks, out.slices, out.flows = total, trace.slices, trace.flows
     return out
+
+
+def _nothing(chosen: Selection, there: int) -> Exception:
+    """Why there is nothing to draw."""
+    if there or chosen != Selection():
+        return UsageError("nothing to draw: nothing of the run is in these ranks, steps and window")
+    return UnusableInput("nothing to draw: these recordings hold no device work and no call with a duration")
 
 
 def _by_rank(rows: Sequence[Row]) -> dict[Any, list[Row]]:

@@ -98,8 +98,7 @@ def side(tables: Mapping[str, Any], name: str) -> Side:
     if cover.get("comm_ns"):
         out.unlabelled_ratio = 1 - cover["labelled_ns"] / cover["comm_ns"]
     for finding in tables["findings"]:
-        for what in (finding["severity"], finding["code"]):
-            out.findings[what] = out.findings.get(what, 0) + 1
+        out.findings[finding["severity"]] = out.findings.get(finding["severity"], 0) + 1
     return out
 
 
