@@ -10,6 +10,7 @@ PIP     := $(PY) -m pip --disable-pip-version-check --quiet
 COMPILE := $(PY) -m compileall -q tracekit parsers rules
 SAMPLE  := sample_traces/gpu-tp2-pp2-dp2
 SOURCES := $(shell find tracekit parsers rules -name '*.py' -o -name '*.toml') pyproject.toml
+CORE    := $(wildcard parsers/*.c parsers/*.h)
 
 .PHONY: demo test lint bench clean
 
@@ -20,12 +21,12 @@ $(PY):
 	if [ -z "$$found" ]; then echo "tracekit needs Python 3.11 or newer; none was found on PATH" >&2; exit 1; fi; \
 	$$found -m venv $(VENV)
 
-$(VENV)/.run: $(PY) pyproject.toml
+$(VENV)/.run: $(PY) pyproject.toml $(CORE)
 	@$(PIP) install -e .
 	@$(COMPILE)
 	@touch $@
 
-$(VENV)/.dev: $(PY) pyproject.toml
+$(VENV)/.dev: $(PY) pyproject.toml $(CORE)
 	@$(PIP) install -e '.[dev]'
 	@$(COMPILE)
 	@touch $@ $(VENV)/.run

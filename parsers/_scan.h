@@ -20,8 +20,8 @@
 #define MAX_US (1LL << 53)
 
 enum kind { COUNT, REST, INSTANT, FRAME, HOST, RUNTIME, DEVICE, COPY, NOTE };
-enum { TS, DUR, EXT, CORR, STREAM, NBYTES, SEQ, COMMS, WIDE };
-#define NONE INT64_MIN /* of the last two */
+enum { TS, DUR, EXT, CORR, STREAM, NBYTES, SEQ, COMMS, WIDE, OLD_EXT = WIDE, READ };
+#define NONE INT64_MIN /* of SEQ and COMMS */
 
 /* ---------------------------------------------------------------- columns */
 
@@ -98,7 +98,7 @@ enum { PH = 1, CAT = 2, NAME = 4, PID = 8, TID = 16, AT = 32, LASTS = 64, ARGS =
 
 typedef struct {
     piece ph, cat, name, pid, tid, device; /* those of numbers and threads with their quotes */
-    int64_t wide[WIDE], thread; /* thread: the tid as a number */
+    int64_t wide[READ], thread; /* thread: the tid as a number */
     unsigned seen, args, bad;   /* args, bad: bits by column: given, given as something else than a small integer */
     piece records[MAX_KEYS];    /* members of a communication record, as written */
     int n_records;
@@ -302,7 +302,7 @@ static void arguments(scanner *s, cursor *c, event *e) {
         case COMMS_ID: id_arg(c, e, COMMS); continue;
         case ON_DEVICE: token_member(c, e, &e->device, DEV, BAD_DEV); continue;
         case PEER: e->seen |= PEERS; break;
-        case OLD: c->odd = 1; break; /* the spelling of old writers */
+        case OLD: integer_arg(c, e, OLD_EXT, &e->wide[OLD_EXT]); continue; /* the spelling of old writers */
         case LABEL: c->odd |= !scalar(c); break;
         case OPERATION: e->seen |= RECORD; /* fall through */
         case RECORDED:
@@ -397,7 +397,8 @@ static int add_row(scanner *s, event *e, int kind, int8_t value) {
     static const piece none = {(text) "null", 4};
     const unsigned needed = NAME | PID | TID | AT | LASTS;
     if ((e->seen & needed) != needed || e->seen & (BAD_TIME | BAD_NAME | BAD_TRACK)) return -2;
-    if (e->wide[DUR] > s->longest || e->bad & 1u << EXT) return -2;
+    if (e->wide[DUR] > s->longest || e->bad & (1u << EXT | 1u << OLD_EXT)) return -2;
+    if (e->wide[EXT] == -1) e->wide[EXT] = e->wide[OLD_EXT];
     int host = kind == HOST || kind == RUNTIME;
     int recorded = host ? kind == HOST && full_name(s, e->name) : kind != NOTE && e->seen & RECORD;
     if (!host && e->seen & BAD_DEV) return -2;
@@ -429,7 +430,7 @@ static int take(scanner *s, cursor *c, text data, int text_times) {
     e.ph = e.cat = e.name = (piece){c->p, 0};
     e.seen = e.args = e.bad = 0;
     e.thread = e.n_records = 0;
-    e.wide[EXT] = e.wide[CORR] = e.wide[STREAM] = e.wide[NBYTES] = -1;
+    e.wide[EXT] = e.wide[OLD_EXT] = e.wide[CORR] = e.wide[STREAM] = e.wide[NBYTES] = -1;
     e.wide[SEQ] = e.wide[COMMS] = NONE;
     text start = c->p++;
     c->odd = 0;

@@ -31,7 +31,6 @@ _CELLS = 10
 """Blanks after "opCount" up to the one before the fixed words, at most."""
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 _SHIFT = np.uint64(29)
-_ONE = np.uint64(1)
 _MASKS = np.array([(1 << (8 * n)) - 1 for n in range(9)], np.uint64)
 _DIGITS = np.full(256, 255, np.int64)
 for _base, _letters in ((0, b"0123456789"), (10, b"abcdef"), (10, b"ABCDEF")):
@@ -136,12 +135,13 @@ class Block:
     def _row_of_words(self, at: Ints, n: int) -> Iterator[NDArray[np.uint64]]:
         """n times eight bytes from each position on: two aligned words make one, and each is fetched once."""
         place, down = at >> 3, ((at & 7) << 3).astype(np.uint64)
-        up = np.uint64(63) - down
+        up = np.uint64(64) - down  # numpy shifts by 64 to 0
         low = self._words.take(place)
-        for _ in range(n):
-            place = place + 1
-            high = self._words.take(place)
-            yield (low >> down) | ((high << _ONE) << up)
+        for i in range(1, n + 1):
+            high = self._words[i:].take(place)
+            low >>= down
+            low |= high << up
+            yield low
             low = high
 
     def _number(self, start: Ints, end: Ints, base: int) -> tuple[Ints, NDArray[np.bool_]]:
@@ -179,8 +179,9 @@ class Block:
             kept.append(width.astype(np.uint64))
         _, first, codes = np.unique(mixed, return_index=True, return_inverse=True)
         codes = codes.reshape(-1)
+        same = first.take(codes) if len(first) else codes
         for word in kept:  # equal mixtures of unequal texts
-            fits &= word == word.take(first).take(codes)
+            fits &= word == word.take(same)
         return np.where(fits, codes, -1), first
 
     def cut(self, part: Spans, row: int) -> bytes:

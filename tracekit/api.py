@@ -204,18 +204,27 @@ class Result:
         ranks: Iterable[int] | None = None,
         steps: Iterable[int] | None = None,
         window: tuple[int | None, int | None] = (None, None),
+        overwrite: bool = False,
         progress: Callable[[int, int, str], None] | None = None,
     ) -> Written:
         """Write the run as a trace for ui.perfetto.dev (gzip where the name ends in .gz); what is drawn.
 
         ranks, steps: only these. window: only what touches [from, to) ns, from the run's origin on the common clock.
-        Needs `analyze(..., detail=True)`. Raises UsageError where nothing is left to draw.
+        overwrite: also a file that tracekit did not write. Needs `analyze(..., detail=True)`. Raises UsageError where
+        nothing is left to draw.
         """
         from tracekit.output.details import RunSource
         from tracekit.output.perfetto import Selection, write
 
         chosen = Selection(_frozen(ranks), _frozen(steps), window)
-        return write(RunSource(self.run, self._dataset), Path(path), self._about(), chosen, progress)
+        return write(
+            RunSource(self.run, self._dataset),
+            Path(path),
+            self._about(),
+            chosen,
+            overwrite=overwrite,
+            progress=progress,
+        )
 
     def report(
         self,
@@ -246,6 +255,17 @@ class Result:
             "tool": "tracekit", "tool_version": __version__, "schema_version": SCHEMA_VERSION,
             "origin_unix_ns": str(self.run.origin_ns) if self.run.absolute else None,
         }  # fmt: skip
+
+    def append(self, folder: str | Path, name: str | None = None, *, overwrite: bool = False) -> Path:
+        """Add the run to a dataset of many, as `folder/run=NAME`; without a name, one from the recording itself.
+
+        Returns the real path of the run's folder. Raises UsageError when the name is taken, unless overwrite.
+        """
+        if self._dataset is not None:
+            raise UsageError(f"this result was read from {self._dataset.folder}; copy that folder")
+        from tracekit.output.runs import append
+
+        return append(self.run, folder, name, overwrite=overwrite)
 
     def write(self, folder: str | Path, *, overwrite: bool = False) -> Path:
         """Write the Parquet dataset; replaces an older dataset of tracekit's, anything else only with overwrite.

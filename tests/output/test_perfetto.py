@@ -119,6 +119,8 @@ def test_selections(tmp_path: Path) -> None:
     assert all(s.end > low + shift and s.start < high + shift for s in tops)
     with pytest.raises(UsageError, match="nothing to draw"):
         result.perfetto(tmp_path / "c.json", ranks=[99])
+    with pytest.raises(UsageError, match="nothing to draw"):
+        result.perfetto(tmp_path / "c.json", window=(10**15, None))
     assert not (tmp_path / "c.json").exists()
 
 
@@ -134,6 +136,19 @@ def test_a_dataset_gives_the_same_trace(tmp_path: Path) -> None:
     result.perfetto(tmp_path / "a.json")
     tk.read(result.write(tmp_path / "out")).perfetto(tmp_path / "b.json")
     assert (tmp_path / "a.json").read_bytes() == (tmp_path / "b.json").read_bytes()
+
+
+def test_no_file_of_others_is_replaced(tmp_path: Path) -> None:
+    result = tk.analyze(ROOT / "sample_traces" / "gloo-fsdp2", workers=1)
+    for name in ("a.json", "a.json.gz"):
+        result.perfetto(tmp_path / name)
+        result.perfetto(tmp_path / name)  # its own
+        (tmp_path / name).write_bytes(b"\x1f\x8b not gzip" if name.endswith("gz") else b'{"traceEvents": []}')
+        with pytest.raises(UsageError, match="did not write"):
+            result.perfetto(tmp_path / name)
+        result.perfetto(tmp_path / name, overwrite=True)
+        assert read(tmp_path / name).slices
+    assert {p.name for p in tmp_path.iterdir()} == {"a.json", "a.json.gz"}
 
 
 def test_needs_detail_and_a_file(tmp_path: Path) -> None:
@@ -203,3 +218,21 @@ def test_options() -> None:
     for wrong in ("5", ":", "a:b", "9:5"):
         with pytest.raises(UsageError, match="--window"):
             times(wrong)
+
+
+def test_a_drifting_clock_is_placed_as_published() -> None:
+    """offset 1 ms, 100 ppm from t = 5 s: at 15 s that is 1 ms more."""
+    from tracekit.analysis.timeline import clock_of
+
+    row = {
+        "method": "collective-ends",
+        "offset_ns": 1_000_000,
+        "error_ns": 9,
+        "drift_ppm": 100.0,
+        "drift_from_ns": 5 * 10**9,
+    }
+    clock = clock_of(row)
+    assert clock is not None
+    assert clock.place(np.array([5 * 10**9, 15 * 10**9])).tolist() == [5_001_000_000, 15_002_000_000]
+    assert clock_of(row | {"offset_ns": None}) is None
+    assert clock_of(None) is None

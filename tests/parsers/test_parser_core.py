@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import re
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -320,3 +321,12 @@ def test_a_core_of_older_sources_is_left_out(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setenv(core.VARIABLE, "1")
     with pytest.raises(TracekitError, match="not built"):
         kineto.parse(tmp_path / "a.json")
+
+
+def test_threads_read_side_by_side(tmp_path: Path) -> None:
+    """The core works without the GIL; each file has its own scanner."""
+    files = [write(tmp_path / f"{layout}.json", job(200), layout=layout) for layout in LAYOUTS]
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda path: kineto.parse(path, block=20_000)[0], files * 3))
+    for trace in found[1:]:
+        assert_same(trace, found[0])

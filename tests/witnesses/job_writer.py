@@ -188,6 +188,22 @@ class Job:
             out.append(json.dumps({"header": head, "metadata": meta, "coll_perf": perf}))
         return out
 
+    def plugin(self, rank: int) -> list[str]:
+        """A dump of NCCL's example plugin, left open: begin and end of every collective, times from its start."""
+        out = ["["]
+        for i, c in enumerate(self.calls(rank)):
+            if c.op == "all_to_allv":
+                continue
+            args = {"SeqNum": c.kind_number, "CommHash": self.hash(rank, c.group), "Count": min(c.count_in, c.count_out),
+                    "Rank": self.members(rank, c.group).index(rank), "Datatype": f"nccl{c.dtype.replace('BFloat', 'Bfloat')}",
+                    "Algorithm": c.algorithm, "Protocol": c.protocol, "nChannels": c.channels}  # fmt: skip
+            if c.dtype == "Float":
+                args["Datatype"] = "ncclFloat32"
+            head = {"name": NCCL[c.op], "cat": "COLL", "id": i, "pid": PIDS + rank, "tid": 1}
+            out.append(json.dumps(head | {"ph": "b", "ts": (c.at - T0) / 1000, "args": args}) + ",")
+            out.append(json.dumps(head | {"ph": "e", "ts": (c.at - T0) / 1000 + 50}) + ",")
+        return out
+
     def recorder(self, rank: int) -> flight_writer.Rank:
         """The flight recorder's dump."""
         dump = flight_writer.Rank(rank, *((g, DESCRIPTIONS[g], self.members(rank, g)) for g in "123"), world=self.world)

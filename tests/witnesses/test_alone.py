@@ -156,3 +156,23 @@ def test_a_log_whose_rank_contradicts_the_traces_is_joined_by_process_and_noted(
     found = [f["message"] for f in result.run.tables["findings"] if f["code"] == "witness-contradiction"]
     assert len(found) == len(JOB.ranks)
     assert sum("rank 3 instead of 0" in text for text in found) == 1
+
+
+def test_a_dump_is_joined_with_the_trace_that_the_user_gives_its_rank(tmp_path: Path) -> None:
+    import json
+
+    for r in JOB.ranks:
+        path = JOB.kineto(tmp_path, r, range(2, 5), seq=False, name="trace-{}x.json")
+        data = json.loads(path.read_text())
+        del data["distributedInfo"]
+        path.write_text(json.dumps(data))
+        JOB.recorder(r).write(tmp_path)
+    (tmp_path / "map").write_text("".join(f"trace-{r}x.json {r}\n" for r in JOB.ranks))
+    files = [p for p in tmp_path.iterdir() if p.name != "map"]
+    result = tk.analyze(files, workers=1, rank_map=str(tmp_path / "map"))
+    assert [r["identity"] for r in result.arrow("ranks").to_pylist()] == ["map"] * len(JOB.ranks)
+    for rank in JOB.ranks:
+        assert [r["seq"] for r in rows_of(result, rank)] == [
+            c.number + 1 for c in JOB.calls(rank) if c.step in range(2, 5)
+        ]
+        assert {r["witness"] for r in rows_of(result, rank)} == {"flight-recorder:time"}

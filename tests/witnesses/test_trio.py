@@ -176,3 +176,28 @@ def test_sizes_that_contradict_are_counted_and_not_tied(tmp_path: Path) -> None:
     assert [(r["op"], r["payload_bytes"], r["seq"]) for r in loose] == [("all_reduce", 32768, 21)]
     found = [f for f in result.run.tables["findings"] if f["code"] == "witness-contradiction"]
     assert [f["rank"] for f in found] == [*RANKS]
+
+
+def test_dumps_of_the_profiler_plugin_tell_choices_although_not_which_step(tmp_path: Path) -> None:
+    traces(tmp_path)
+    for r in RANKS:
+        write(tmp_path / f"dump_{r}.json", JOB.plugin(r))
+    result = tk.analyze(tmp_path, workers=1)
+    for row, made in zip(rows_of(result, 1), truth(1), strict=True):
+        if made.op == "all_to_allv":
+            assert row["witness"] is None
+        else:
+            assert row["witness"] == "nccl-profiler:alike"
+            assert (row["algorithm"], row["protocol"], row["channels"]) == (
+                made.algorithm,
+                made.protocol,
+                made.channels,
+            )
+
+
+def test_a_size_that_needs_the_group_is_not_guessed(tmp_path: Path) -> None:
+    for r in RANKS:
+        write(tmp_path / f"dump_{r}.json", JOB.plugin(r))
+    rows = tk.analyze(tmp_path, workers=1).arrow("collectives").to_pylist()
+    assert {r["payload_bytes"] for r in rows if r["op"] == "all_gather"} == {None}  # the dump has no size of groups
+    assert {r["payload_bytes"] for r in rows if r["op"] == "all_reduce"} == {16, 32768}

@@ -24,6 +24,7 @@ COMMANDS = {
     "ops": "The operations of a pipeline job as a table for straggler analysis.",
     "report": "The run as one HTML page that opens without network.",
     "rules": "List and show the matching rules.",
+    "runs": "A dataset of many runs: list, put files together, let old ones go.",
     "schema": "The published tables, column by column.",
     "simulate": "A theoretical job as traces: one Kineto file a rank, and what is true of it.",
     "theory": "What a layout should cost: collectives, bubble, FLOPs; no trace needed.",

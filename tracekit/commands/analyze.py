@@ -15,7 +15,14 @@ from tracekit.commands.progress import Progress
 @click.command("analyze")
 @options.paths
 @click.option("-o", "--output", metavar="DIR", help="Write the Parquet dataset there.")
-@click.option("-f", "--force", is_flag=True, help="Replace DIR even if tracekit did not write it.")
+@click.option(
+    "--as-run",
+    metavar="NAME",
+    help="Add the run to the dataset of many runs in DIR, as DIR/run=NAME; `auto` names it by its start.",
+)
+@click.option(
+    "-f", "--force", is_flag=True, help="Replace DIR even if tracekit did not write it, or a run of that name."
+)
 @options.as_json
 @click.option(
     "--format",
@@ -33,6 +40,7 @@ from tracekit.commands.progress import Progress
 def command(
     paths: tuple[str, ...],
     output: str | None,
+    as_run: str | None,
     force: bool,
     as_json: bool,
     form: str,
@@ -53,22 +61,40 @@ def command(
     from tracekit.api import analyze, open
 
     wanted = gate.parsed(gates)
-    if output is not None:
-        from tracekit.output.parquet import may_write
-
-        may_write(Path(output), overwrite=force)  # better told before the work than after it
+    _may_write(output, as_run, force)  # better told before the work than after it
     run = open(paths, rules=rule_files, **how)
     with Progress(quiet) as progress:
         result = analyze(run, detail=output is not None, progress=progress.reading)
         if output is not None:
             progress.say("writing the dataset")
-            result.write(output, overwrite=force)
+            if as_run is None:
+                result.write(output, overwrite=force)
+            else:
+                output = str(result.append(output, None if as_run == "auto" else as_run, overwrite=force))
     outcomes = gate.outcomes(wanted, result)
     if not quiet:
         _report(result, "json" if as_json else form, ranks, steps, outcomes)
         if output is not None and not as_json and form == "table":
             click.echo(f"wrote   {output} (Parquet; `tracekit schema` describes the tables)")
     gate.enforce(outcomes)
+
+
+def _may_write(output: str | None, as_run: str | None, force: bool) -> None:
+    from tracekit.errors import UsageError
+
+    if output is None:
+        if as_run is not None:
+            raise UsageError("--as-run needs -o: the folder of the dataset of runs")
+        return
+    from tracekit.output.parquet import may_write
+    from tracekit.output.runs import folder_of
+
+    if as_run is None:
+        may_write(Path(output), overwrite=force)
+        return
+    target = folder_of(output, as_run)
+    if as_run != "auto" and target.exists() and not force:
+        raise UsageError(f"{target}: there is such a run; give another name, or replace it with -f")
 
 
 def _report(result: Any, form: str, ranks: bool, steps: bool, outcomes: list[dict[str, Any]]) -> None:

@@ -21,14 +21,15 @@ _TIME = re.compile(r"(-?\d+(?:\.\d+)?)\s*(ms|us|ns|s|)")
 @options.paths
 @click.option("-o", "--output", required=True, type=click.Path(path_type=Path), metavar="FILE",
               help="The trace; a name that ends in .gz is compressed.")  # fmt: skip
+@click.option("-f", "--force", is_flag=True, help="Replace FILE even if tracekit did not write it.")
 @click.option("--ranks", metavar="LIST", help="Only these ranks, e.g. 0-3,7.")
 @click.option("--steps", metavar="LIST", help="Only these steps, by their numbers, e.g. 20-21.")
 @click.option("--window", metavar="FROM:TO", help="Only what touches this time of the run, e.g. 120:180ms; also us, s.")
 @options.reading
 @click.option("-q", "--quiet", is_flag=True, help="Write the file and say nothing.")
 def command(
-    paths: tuple[str, ...], output: Path, ranks: str | None, steps: str | None, window: str | None, quiet: bool,
-    rule_files: tuple[str, ...], **how: Any,
+    paths: tuple[str, ...], output: Path, force: bool, ranks: str | None, steps: str | None, window: str | None,
+    quiet: bool, rule_files: tuple[str, ...], **how: Any,
 ) -> None:  # fmt: skip
     """Write the run as a trace that ui.perfetto.dev opens.
 
@@ -36,11 +37,14 @@ def command(
     hides are slices of their own. PATH: traces, or a dataset written with `tracekit analyze -o`.
     """
     which, when, part = numbers(ranks, "--ranks"), numbers(steps, "--steps"), times(window)
-    if output.is_dir():
-        raise UsageError(f"{output}: is a folder; name a file, such as {output / 'trace.json.gz'}")
+    from tracekit.output.chrome import may_write
+
+    may_write(output, overwrite=force)  # better told before the work than after it
     with Progress(quiet) as progress:
         result = result_of(paths, progress, detail=True, rules=rule_files, **how)
-        written = result.perfetto(output, ranks=which, steps=when, window=part, progress=progress.step("ranks drawn"))
+        written = result.perfetto(
+            output, ranks=which, steps=when, window=part, overwrite=force, progress=progress.step("ranks drawn")
+        )
     if quiet:
         return
     for note in written.notes[:8]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 from multiprocessing.forkserver import ensure_running
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,10 +22,14 @@ def context() -> ForkServerContext:
 
 
 def start_early(paths: Sequence[str], workers: int | None) -> None:
-    """Start the server where workers will be needed, so that it loads while this process does."""
+    """Start the server where workers will be needed, so that it loads while this process does. In the main thread."""
     if (workers or os.cpu_count() or 1) > 1 and (len(paths) > 1 or any(map(_several, paths))):
         context()
-        ensure_running()
+        before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # inherited: the server ends with this process
+        try:
+            ensure_running()
+        finally:
+            signal.signal(signal.SIGINT, before)
 
 
 def _several(path: str) -> bool:

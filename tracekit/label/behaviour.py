@@ -5,6 +5,10 @@
 * ring: all sends go to one neighbour and all receives come from the other one (three members or more)
 * both_ways: with some peer it both sends and receives
 * wraps: some peer stands at the other end of the group (three members or more)
+* stages: what pipeline stages do, whatever else the group carries: as many sends as receives with each peer, at least
+  two; peers next to it only; and messages that go one way alone, while a ring or an exchange sends and receives at
+  once. Between two members, where a ring looks much the same: two results under way before the first comes back, or
+  batches of which the first holds one direction alone and a later one the other
 """
 
 from __future__ import annotations
@@ -14,13 +18,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable
+    from collections.abc import Hashable, Iterable, Sequence
 
     from tracekit.model import Call
 
     Traffic = dict[Hashable, tuple[frozenset[str], frozenset[str]]]
 
-TRAFFIC = ("p2p_only", "neighbours", "ring", "both_ways", "wraps")
+TRAFFIC = ("p2p_only", "neighbours", "ring", "both_ways", "wraps", "stages")
 _P2P = frozenset({"send", "recv", "send_recv"})
 
 
@@ -30,6 +34,8 @@ class _Seen:
     to: set[int] = field(default_factory=set)
     back: set[int] = field(default_factory=set)
     members: tuple[int, ...] | None = None
+    turns: dict[int, list[tuple[int, bool]]] = field(default_factory=lambda: defaultdict(list))
+    """Per peer: (launch, whether it is a send) of each message, in order."""
 
 
 def group_key(call: Call) -> Hashable:
@@ -40,18 +46,22 @@ def group_key(call: Call) -> Hashable:
 def group_traffic(calls: Iterable[Call], rank: int | None) -> Traffic:
     """Per group: (operations, tags of `TRAFFIC`). rank: global rank of the trace, where known."""
     seen: dict[Hashable, _Seen] = defaultdict(_Seen)
-    for call in calls:
+    for number, call in enumerate(calls):
         one = seen[group_key(call)]
         one.ops.add(call.op)
         one.members = one.members or call.members
         if call.op == "send" and call.dst_rank is not None:
             one.to.add(call.dst_rank)
+            one.turns[call.dst_rank].append((number if call.coalesced_into is None else call.coalesced_into, True))
         elif call.op == "recv" and call.src_rank is not None:
             one.back.add(call.src_rank)
+            one.turns[call.src_rank].append((number if call.coalesced_into is None else call.coalesced_into, False))
     return {key: (frozenset(one.ops), frozenset(_tags(one, rank))) for key, one in seen.items()}
 
 
 def _tags(seen: _Seen, rank: int | None) -> Iterable[str]:
+    if _stages(seen, rank):
+        yield "stages"
     if not seen.ops <= _P2P | {"barrier", "coalesced"} or not seen.ops & _P2P:
         return
     yield "p2p_only"
@@ -74,3 +84,38 @@ def _tags(seen: _Seen, rank: int | None) -> Iterable[str]:
     forth, back = ({(place[p] - own) % n for p in peers} for peers in (seen.to, seen.back))
     if (forth, back) in (({1}, {n - 1}), ({n - 1}, {1})):
         yield "ring"
+
+
+def _stages(seen: _Seen, rank: int | None) -> bool:
+    """Whether the messages of a rank are those of a pipeline stage."""
+    members = seen.members
+    if rank is None or not members or rank not in members or not seen.turns or not set(seen.turns) <= set(members):
+        return False
+    place = {r: i for i, r in enumerate(members)}
+    if any(abs(place[peer] - place[rank]) != 1 for peer in seen.turns):
+        return False
+    return all(_both_alone(turns, pair=len(members) == 2) for turns in seen.turns.values())
+
+
+def _both_alone(turns: Sequence[tuple[int, bool]], *, pair: bool) -> bool:
+    """Whether a rank sends a peer as much as it receives, and not always at once."""
+    sends = sum(send for _, send in turns)
+    if sends < 2 or abs(2 * sends - len(turns)) > _CUT or len(turns) - sends < 2:
+        return False
+    launches: dict[int, set[bool]] = defaultdict(set)
+    for launch, send in turns:
+        launches[launch].add(send)
+    alone = [next(iter(ways)) for ways in launches.values() if len(ways) == 1]
+    if not pair or not alone:
+        return bool(alone)
+    if len(launches) < len(turns):  # in batches
+        return alone[0] != alone[-1] and next(iter(launches.values())) == {alone[0]}
+    under_way = most = 0
+    for _, send in turns:
+        under_way += 1 if send else -1
+        most = max(most, abs(under_way))
+    return most >= 2
+
+
+_CUT = 2
+"""Messages that a recording may lack at its ends."""

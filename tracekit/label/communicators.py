@@ -10,7 +10,7 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from tracekit.label.align import ALIKE, Aligner, Alignment
+from tracekit.label.align import ALIKE, UNTOLD, Aligner, Alignment
 from tracekit.label.enrich import Enricher
 from tracekit.label.lanes import P2P, Codes, Entry, of_calls, of_witness
 from tracekit.model import HealthEntry, on_unix_clock
@@ -272,7 +272,7 @@ class _Joiner:
             seen[entry.ops, entry.size].add(tuple(one.extra.get(n) for n in ("algorithm", "protocol", "channels")))
             example.setdefault((entry.ops, entry.size), one)
         for entry in mine:
-            kind = entry.ops, entry.size
+            kind = (entry.ops, entry.size) if (entry.ops, entry.size) in example else (entry.ops, UNTOLD)
             if (known := example.get(kind)) is None:
                 continue
             for i in entry.members:

@@ -106,8 +106,7 @@ def _sum(sizes: Sequence[int]) -> int:
 
 
 def _bytes(call: WitnessCall, words: Vocabulary) -> int:
-    counts = [n for n in (call.in_nelems, call.out_nelems) if n is not None]
     kind = words.dtype(call.dtype)
-    if counts and kind is not None:
-        return max(counts) * kind.bytes
+    if call.in_nelems is not None and call.out_nelems is not None and kind is not None:
+        return max(call.in_nelems, call.out_nelems) * kind.bytes
     return UNTOLD if call.payload_bytes is None else call.payload_bytes

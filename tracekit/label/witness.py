@@ -32,6 +32,8 @@ AUTOGRAD = "thread:pt_autograd"
 _BACKWARD = (AUTOGRAD,)
 _ROOT = {"broadcast": "src_rank", "scatter": "src_rank", "reduce": "dst_rank", "gather": "dst_rank"}
 _PEER = {"send": "dst_rank", "recv": "src_rank"}
+_UNEQUAL = frozenset({"all_gather", "reduce_scatter", "gather", "scatter", "all_to_all"})
+"""Operations whose input and output differ by the size of the group."""
 _NOWHERE = WitnessGroup("")
 
 
@@ -164,6 +166,8 @@ def _call(seen: WitnessCall, groups: dict[str, WitnessGroup], rules: Rules, aske
     if not seen.noticed and seen.started_ns is not None and seen.dur_ns is not None:
         call.ts, call.dur = seen.started_ns, seen.dur_ns
     known = [n for n in (call.in_nelems, call.out_nelems) if n is not None]
+    if len(known) == 1 and op in _UNEQUAL and seen.in_nelems is not seen.out_nelems:
+        known = []  # the larger side needs the group's size, which the source does not tell
     if known and found is not None:
         call.payload_bytes = max(known) * found.bytes
     if call.payload_bytes is None:

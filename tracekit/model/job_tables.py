@@ -92,7 +92,8 @@ TABLES: tuple[Table, ...] = (
             column("cause", "dict", "", "compute | transfer | input (idle before the step's first device work) "
                "| launch (idle within the step) | unknown"),
             column("wait_ns", I64, "ns", "waiting of all ranks in collectives that it brought about"),
-            column("direct_ns", I64, "ns", "of it in collectives where the rank came last itself; the rest was passed on"),
+            column("direct_ns", I64, "ns", "of it in collectives where the rank came last itself; "
+               "the rest was passed on"),
             column("calls", I64, "calls", "collectives with such waiting"),
         ),
     ),

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import itertools
 import json
 import os
+import zlib
 from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING, Any
 
@@ -38,6 +40,26 @@ def micros(ns: int) -> str:
     return f"{whole}.{rest:03d}01" if rest else str(whole)
 
 
+def may_write(path: Path, *, overwrite: bool = False) -> None:
+    """UsageError where the file is a folder, or something else than a trace written here (without `overwrite`)."""
+    if path.is_dir():
+        raise UsageError(f"{path}: is a folder; name a file, such as {path / 'trace.json.gz'}")
+    if not path.exists() or overwrite:
+        return
+    try:
+        with path.open("rb") as raw:
+            head = raw.read(2)
+        with gzip.open(path) if head == b"\x1f\x8b" else path.open("rb") as stream:
+            ours = stream.read(len(_HEAD)) == _HEAD
+    except (OSError, EOFError, zlib.error):
+        ours = False
+    if not ours:
+        raise UsageError(f"{path}: is a file that tracekit did not write; name another, or replace it with -f")
+
+
+_HEAD = b'{"displayTimeUnit": "ns",\n"traceEvents": [\n'
+
+
 @dataclass(slots=True)
 class Track:
     """One line of one process; slices on it must nest or follow one another."""
@@ -63,8 +85,6 @@ class ChromeTrace:
         self._numbers: Iterator[int] = itertools.count(FIRST_TRACK)
         self._lines: list[str] = []
         self._processes = 0
-        if self.path.is_dir():
-            raise UsageError(f"{self.path}: is a folder; name a file, such as {self.path / 'trace.json.gz'}")
         self._staging = self.path.with_name(f".{self.path.name}.{os.getpid()}")
         try:
             raw = self._staging.open("wb")
@@ -72,7 +92,7 @@ class ChromeTrace:
             raise UsageError(f"{self.path}: cannot be written ({e.strerror or e}); name another file") from e
         self._raw: IO[bytes] = raw
         self._sink: IO[bytes] = _gzip(raw) if self.path.suffix == ".gz" else raw
-        self._sink.write(b'{"displayTimeUnit": "ns",\n"traceEvents": [\n')
+        self._sink.write(_HEAD)
         self._first = True
         return self
 

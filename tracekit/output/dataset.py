@@ -69,7 +69,7 @@ class Dataset:
             raise BrokenInput(f"{where}: cannot be read ({_line(e)}); write the dataset again") from e
 
     def each(self, table: str, columns: Sequence[str], *, until_ns: int | None = None) -> Iterator[pa.Table]:
-        """Columns of a big table one file at a time, which is one rank; rows with `ts_ns` before `until_ns`."""
+        """Columns of a big table one file at a time: one rank's or several; rows with `ts_ns` before `until_ns`."""
         import pyarrow as pa
 
         schema = arrow_schema(table)
@@ -95,7 +95,13 @@ class Dataset:
     def detail(self) -> Iterator[tuple[int | None, pa.Table, pa.Table]]:
         """(rank, activities, collectives) of each recording, one at a time. Raises BrokenInput, or when one lacks."""
         where = self.folder / "activities"
-        for path in sorted(where.rglob("*.parquet"), key=lambda p: (p.parent.name, len(p.name), p.name)):
+        paths = sorted(where.rglob("*.parquet"), key=lambda p: (p.parent.name, len(p.name), p.name))
+        ranks = {r["rank"]: None for r in self.rows("ranks") if r["used"]}
+        if None not in ranks and any(p.parent == where for p in paths):  # the rank is a column
+            for rank in ranks:
+                yield rank, self.arrow("activities", ranks=[rank]), self.arrow("collectives", ranks=[rank])
+            return
+        for path in paths:
             other = self.folder / "collectives" / path.relative_to(where)
             name = path.parent.name.removeprefix("rank=")
             rank = int(name) if name.isdecimal() and path.parent != where else None

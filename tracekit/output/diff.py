@@ -103,16 +103,22 @@ def causes(found: Row) -> list[str]:
     out = []
     for cause in found["causes"][:MOST_CAUSES]:
         cost = cause["cost_ns"]
-        out.append(cause["sentence"] + ("" if cost is None else f": {_signed(cost)} ms of a step"))
+        told = cost is not None and abs(cost) >= LEAST_NS
+        out.append(cause["sentence"] + (f": {_signed(cost)} ms of a step" if told else ""))
     return out
 
 
 def head(found: Row) -> str:
     """What is compared."""
-    return " · ".join(
-        f"{letter}: {clean(found[side]['name'])} ({found[side]['ranks']} ranks, {found[side]['steps']} steps)"
-        for letter, side in (("A", "a"), ("B", "b"))
-    )
+    return f"A: {_run(found['a'])} · B: {_run(found['b'])}"
+
+
+def _run(about: Row) -> str:
+    return f"{clean(about['name'])} ({_count(about['ranks'], 'rank')}, {_count(about['steps'], 'step')})"
+
+
+def _count(n: int, word: str) -> str:
+    return f"{n} {word}{'' if n == 1 else 's'}"
 
 
 def show(found: Row, console: Console) -> None:

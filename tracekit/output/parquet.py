@@ -11,6 +11,7 @@ import json
 import os
 import platform
 import shutil
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,15 +27,15 @@ from tracekit.output.rows import table_of
 from tracekit.version import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from tracekit.ingest.run import RunTables
 
 ROW_GROUP = 120_000
 
 
-def write(run: RunTables, folder: Path, *, overwrite: bool = False) -> Path:
-    """Write the dataset to `folder`.
+def write(run: RunTables, folder: Path, *, overwrite: bool = False, rank_folders: bool = True) -> Path:
+    """Write the dataset to `folder`; big tables in a folder a rank, unless the rank is to be a column.
 
     An older dataset of tracekit's is replaced; a folder with anything else in it only with overwrite
     (else UsageError, and nothing is touched).
@@ -42,15 +43,27 @@ def write(run: RunTables, folder: Path, *, overwrite: bool = False) -> Path:
     if not run.details and not run.tables["stragglers"]:
         raise UsageError("the dataset needs the big tables: analyse with detail=True")
     folder = may_write(folder, [r["source"] for r in run.tables["ranks"]], overwrite=overwrite)
+    partitioned = rank_folders and all(rank is not None for rank, _, _ in run.details)  # not every reader takes null
+    with staged(folder) as staging:
+        staging.mkdir(parents=True)
+        counts = {name: _write_table(run, name, staging / name, partitioned) for name in TABLES}
+        (staging / MANIFEST).write_text(json.dumps(_manifest(run, counts, partitioned), indent=1) + "\n", "utf-8")
+        (staging / RUN).write_text(json.dumps(run_json(run), separators=(",", ":")) + "\n", "utf-8")
+        (staging / DATASET_MARK).write_text("{}\n", "utf-8")
+    return folder
+
+
+@contextmanager
+def staged(folder: Path) -> Iterator[Path]:
+    """A folder beside `folder`, not yet made, that takes its place in one rename when the block ends well.
+
+    Raises TracekitError when writing fails; then nothing has changed.
+    """
     staging = folder.with_name(f"{_prefix(folder)}{os.getpid()}")
     _sweep(folder)
     try:
         shutil.rmtree(staging, ignore_errors=True)
-        staging.mkdir(parents=True)
-        counts = {name: _write_table(run, name, staging / name) for name in TABLES}
-        (staging / MANIFEST).write_text(json.dumps(_manifest(run, counts), indent=1) + "\n", "utf-8")
-        (staging / RUN).write_text(json.dumps(run_json(run), separators=(",", ":")) + "\n", "utf-8")
-        (staging / DATASET_MARK).write_text("{}\n", "utf-8")
+        yield staging
         _swap(staging, folder)
     except OSError as e:
         raise TracekitError(
@@ -58,7 +71,12 @@ def write(run: RunTables, folder: Path, *, overwrite: bool = False) -> Path:
         ) from e
     finally:
         shutil.rmtree(staging, ignore_errors=True)
-    return folder
+
+
+def aside(folder: Path) -> Path:
+    """A name beside `folder` for what is about to be removed; leftovers under it are swept later."""
+    _sweep(folder)
+    return folder.with_name(f"{_prefix(folder)}old-{os.getpid()}")
 
 
 def may_write(folder: Path, sources: Iterable[str] = (), *, overwrite: bool = False) -> Path:
@@ -113,7 +131,7 @@ def _swap(staging: Path, folder: Path) -> None:
     elif _exchange(staging, folder):
         shutil.rmtree(staging, ignore_errors=True)
     else:
-        old = folder.with_name(f"{_prefix(folder)}old-{os.getpid()}")
+        old = aside(folder)
         shutil.rmtree(old, ignore_errors=True)
         folder.rename(old)
         try:
@@ -148,13 +166,12 @@ def _metadata(run: RunTables, table: str) -> dict[bytes, bytes]:
     }
 
 
-def _write_table(run: RunTables, table: str, folder: Path) -> int:
+def _write_table(run: RunTables, table: str, folder: Path, partitioned: bool) -> int:
     if not TABLES[table].per_rank:
         data = table_of(run, table)
         _put(data, folder / "part-0.parquet", _metadata(run, table))
         return int(data.num_rows)
     rows = 0
-    partitioned = _partitioned(run)
     for number, (rank, data) in enumerate(each(run, table)):
         name = f"part-{number}.parquet"
         if partitioned:
@@ -165,23 +182,23 @@ def _write_table(run: RunTables, table: str, folder: Path) -> int:
     return rows
 
 
-def _partitioned(run: RunTables) -> bool:
-    """Whether ranks are folders: only when all are known, since not every reader takes a folder for null."""
-    return all(rank is not None for rank, _, _ in run.details)
-
-
 def _put(data: pa.Table, path: Path, metadata: dict[bytes, bytes]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     data = data.replace_schema_metadata(metadata)
+    pq.write_table(data, path, row_group_size=ROW_GROUP, **encoding(data))
+
+
+def encoding(data: pa.Table) -> dict[str, Any]:
+    """How a table is compressed and encoded."""
     ints = [f.name for f in data.schema if pa.types.is_int64(f.type)]
     words = [f.name for f in data.schema if pa.types.is_dictionary(f.type) or pa.types.is_string(f.type)]
-    pq.write_table(
-        data, path, compression="zstd", compression_level=1, row_group_size=ROW_GROUP, use_dictionary=words,
-        column_encoding=dict.fromkeys(ints, "DELTA_BINARY_PACKED") or None,
-    )  # fmt: skip
+    return {
+        "compression": "zstd", "compression_level": 1, "use_dictionary": words,
+        "column_encoding": dict.fromkeys(ints, "DELTA_BINARY_PACKED") or None,
+    }  # fmt: skip
 
 
-def _manifest(run: RunTables, counts: dict[str, int]) -> dict[str, Any]:
+def _manifest(run: RunTables, counts: dict[str, int], partitioned: bool) -> dict[str, Any]:
     return {
         "schema_version": SCHEMA_VERSION,
         "tool": "tracekit",
@@ -192,7 +209,7 @@ def _manifest(run: RunTables, counts: dict[str, int]) -> dict[str, Any]:
         "sources": [r["source"] for r in run.tables["ranks"] if r["used"]]
         + [r["source"] for r in run.tables["stragglers"] if r["scope"] == "job"],
         "tables": {
-            name: {"rows": n, "partitioned_by": ["rank"] if TABLES[name].per_rank and _partitioned(run) else []}
+            name: {"rows": n, "partitioned_by": ["rank"] if TABLES[name].per_rank and partitioned else []}
             for name, n in counts.items()
         },
     }

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from tracekit.analysis.timeline import NO_CALL, STAGE_WORK, Work, bubbles, clock_of, lanes, timeline
-from tracekit.errors import UsageError
+from tracekit.errors import UnusableInput, UsageError
 from tracekit.model import NO_TIME
 from tracekit.output.callargs import CallTexts
-from tracekit.output.chrome import ChromeTrace, Track, quoted
+from tracekit.output.chrome import ChromeTrace, Track, may_write, quoted
 from tracekit.output.flows import Flows
 
 if TYPE_CHECKING:
@@ -99,30 +99,48 @@ class _Rank:
 
 
 def write(
-    source: Source, path: Path, about: dict[str, Any], chosen: Selection | None = None,
+    source: Source, path: Path, about: dict[str, Any], chosen: Selection | None = None, *, overwrite: bool = False,
     progress: Callable[[int, int, str], None] | None = None,
 ) -> Written:  # fmt: skip
     """Write the trace: two passes over the ranks, one in memory at a time. UsageError where nothing is left to draw."""
+    may_write(path, overwrite=overwrite)
     chosen = chosen or Selection()
     clocks = {row["rank"]: row for row in source.tables.get("clocks", [])}
     flows = Flows(source.tables.get("matches", []))
-    first, total = 0, 0
+    first, total, there, drawn = 0, 0, 0, 0
     for one in _ranks(source, chosen, clocks):
         total += 1
+        there += len(one.kept) + sum(len(w.start) for w in one.line.work.values())
+        drawn += int(one.kept.sum()) + sum(int(_kept(one, w, chosen).sum()) for w in one.line.work.values())
         first = min(first, int(one.line.start[one.kept].min(initial=0)), _earliest(one, chosen))
         flows.learn(one.rank, one.calls, one.line, one.kept)
-    if not total:
-        raise UsageError("nothing to draw: none of the recordings is of a rank that --ranks names")
+    if not drawn:
+        raise _nothing(chosen, there)
     gaps = bubbles(source.tables.get("pipeline", []), source.tables.get("bubble", []))
+    tables = {name: _by_rank(source.tables.get(name, [])) for name in ("ranks", "steps", "pipeline")}
     out = Written()
     with ChromeTrace(path, -first, about) as trace:
         for done, one in enumerate(_ranks(source, chosen, clocks), 1):
-            _rank(trace, one, source.tables, chosen, flows, gaps.get(one.rank, []) if one.rank is not None else [])
+            _rank(trace, one, tables, chosen, flows, gaps.get(one.rank, []) if one.rank is not None else [])
             _note(out, one, len(clocks) > 0)
             if progress:
                 progress(done, total, f"rank {one.rank}")
         trace.about = {**about, "notes": out.notes, "flows_left_out": flows.left_out}
     out.ranks, out.slices, out.flows = total, trace.slices, trace.flows
+    return out
+
+
+def _nothing(chosen: Selection, there: int) -> Exception:
+    """Why there is nothing to draw."""
+    if there or chosen != Selection():
+        return UsageError("nothing to draw: nothing of the run is in these ranks, steps and window")
+    return UnusableInput("nothing to draw: these recordings hold no device work and no call with a duration")
+
+
+def _by_rank(rows: Sequence[Row]) -> dict[Any, list[Row]]:
+    out: dict[Any, list[Row]] = defaultdict(list)
+    for row in rows:
+        out[row["rank"]].append(row)
     return out
 
 
@@ -140,6 +158,7 @@ def _note(out: Written, one: _Rank, several: bool) -> None:
 
 def _ranks(source: Source, chosen: Selection, clocks: dict[Any, Row]) -> Iterator[_Rank]:
     unknown = UNPLACED
+    seen: set[int] = set()
     for rank, activities, collectives in source.detail():
         if not chosen.rank(rank):
             continue
@@ -150,19 +169,23 @@ def _ranks(source: Source, chosen: Selection, clocks: dict[Any, Row]) -> Iterato
             line.part_start, line.part_end = clock.place(line.part_start), clock.place(line.part_end)
         calls = CallTexts(collectives)
         step = calls.step_of(line.call)
-        number = rank + 1 if rank is not None else unknown
-        unknown += rank is None
+        placed = rank is not None and rank not in seen  # a rank that was recorded again is a process of its own
+        number = rank + 1 if placed and rank is not None else unknown
+        unknown += not placed
+        seen |= {rank} if rank is not None else set()
         yield _Rank(number, rank, line, calls, chosen.keep(line.start, line.end, step), step, clock)
 
 
 def _rank(
-    trace: ChromeTrace, one: _Rank, tables: dict[str, list[Row]], chosen: Selection, flows: Flows, gaps: Sequence[Row]
-) -> None:
-    host = next((r["host"] for r in tables.get("ranks", []) if r["rank"] == one.rank and r["used"] and r["host"]), "")
+    trace: ChromeTrace, one: _Rank, tables: dict[str, dict[Any, list[Row]]], chosen: Selection, flows: Flows,
+    gaps: Sequence[Row],
+) -> None:  # fmt: skip
+    mine = {name: rows.get(one.rank, []) for name, rows in tables.items()}
+    host = next((r["host"] for r in mine["ranks"] if r["used"] and r["host"]), "")
     name = f"rank {one.rank}" if one.rank is not None else "rank unknown"
-    trace.process(name, one.number, str(host or ""))
-    _steps(trace, one, tables.get("steps", []), chosen)
-    _stage_work(trace, one, tables.get("pipeline", []), gaps, chosen)
+    trace.process(name, one.number, str(host))
+    _steps(trace, one, mine["steps"], chosen)
+    _stage_work(trace, one, mine["pipeline"], gaps, chosen)
     _work(trace, one, "compute", chosen)
     _calls(trace, one, flows)
     _waiting(trace, one, chosen)
@@ -173,8 +196,7 @@ def _rank(
 def _steps(trace: ChromeTrace, one: _Rank, steps: Sequence[Row], chosen: Selection) -> None:
     by_device: dict[int, list[Row]] = defaultdict(list)
     for row in steps:
-        if row["rank"] == one.rank:
-            by_device[row["device"]].append(row)
+        by_device[row["device"]].append(row)
     for device, rows in sorted(by_device.items()):
         start = one.placed(np.array([r["ts_ns"] for r in rows], np.int64))
         end = one.placed(np.array([r["ts_ns"] + r["dur_ns"] for r in rows], np.int64))
@@ -194,7 +216,7 @@ def _stage_work(
     """What the stage does, and its bubbles, both already on the common clock."""
     seen: dict[tuple[int, int, int], list[Row]] = defaultdict(list)
     for r in pipeline:
-        if r["rank"] == one.rank and r["op"] in STAGE_WORK and r["aligned_ns"] is not None and r["dur_ns"] is not None:
+        if r["op"] in STAGE_WORK and r["aligned_ns"] is not None and r["dur_ns"] is not None:
             seen[r["aligned_ns"], r["dur_ns"], r["step"]].append(r)
     names = [quoted(" + ".join(map(_action, rows))) for rows in seen.values()]
     args = [f'{{"step": {step}, "stage": {_json(rows[0]["stage"])}}}' for (_, _, step), rows in seen.items()]

@@ -129,7 +129,7 @@ def test_tensor_parallel_ranks_transfer_the_same_and_wait_the_lag_of_the_last(sh
 
 @pytest.mark.parametrize(
     ("case", "ids", "share"),
-    [("torchtitan_4rank_obs-pr8a", False, 0.99), ("megatron_tp8_kineto", True, 0.99), ("megatron_tp8_kineto", False, 0.1),
+    [("torchtitan_4rank_obs-pr8a", False, 0.99), ("megatron_tp8_kineto", True, 0.99), ("megatron_tp8_kineto", False, 0.9),
      ("lightllm_deepep_decode_8rank", False, 0.99), ("lightllm_sglang_a_4of8", False, 0.99)],
 )  # fmt: skip
 def test_pairs_survive_a_missing_rank_and_cut_files(

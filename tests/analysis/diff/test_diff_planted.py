@@ -17,7 +17,7 @@ from tracekit.analysis.diff.side import Side, side
 Q = dict[str, Any]
 HARDWARE = {"name": "h100", "network": "ndr"}
 BASE: Q = {"layout": "tp=2,pp=2,dp=2,order=tp-dp-pp"}
-FSDP: Q = {"layout": "dp=4", "data_parallel": "fsdp", "micro_batches": 2, "layers": 3}
+FSDP: Q = {"layout": "dp=4", "data_parallel": "fsdp", "micro_batches": 2}
 NODES: Q = {"hardware": {"name": "h100", "nic_gbps": 50.0, "gpus_per_node": 4}}
 JOBS: dict[str, Q] = {
     "base": BASE,
@@ -52,7 +52,7 @@ def run(name: str) -> Side:
     job = JOBS[name].copy()
     layout, options = job.pop("layout"), job.pop("options", {})
     tables = {
-        "model": {"name": "llama3-8b", "layers": job.pop("layers", 4), "vocab": 32768},
+        "model": {"name": "llama3-8b", "layers": job.pop("layers", 2), "vocab": 32768},
         "layout": layout, "hardware": job.pop("hardware", HARDWARE),
     }  # fmt: skip
     how = simulate.Options(**{"steps": job.pop("steps", 4), **options})

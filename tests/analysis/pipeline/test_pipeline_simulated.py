@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 EDGES = 50_000
 """The simulator counts an action from its launch latency and input copy on, which are no compute: ns a step."""
+CAUSES = ("schedule", "order", "imbalance", "straggler", "p2p", "comm", "launch", "unexplained")
 SHAPE = "tp=1,pp={pp},dp={dp},order=tp-dp-pp"
 
 
@@ -77,3 +78,33 @@ def test_what_if_of_a_job_without_faults_changes_little(tmp_path: Path) -> None:
     for what in ("no-stragglers", "no-p2p", "no-other-comm", "no-gaps"):
         assert 0 <= rows[what]["saved_ratio"] < 0.01
     assert rows["balanced-stages"]["saved_ratio"] > 0.3  # the first rank holds both ends of the model
+
+
+@pytest.mark.parametrize(
+    ("fault", "what"), [(("--long", "3=1.6"), "no-stragglers"), (("--p2p-latency", "4000"), "no-p2p")]
+)
+def test_the_what_if_is_the_run_without_the_fault(tmp_path: Path, fault: tuple[str, ...], what: str) -> None:
+    """A long micro-batch: as typical. Latency of messages: without any time of messages, which is little here."""
+    found = simulated(tmp_path / "faulty", "1F1B", "megatron", *fault)
+    fine = simulated(tmp_path / "fine", "1F1B", "megatron")
+    (healthy,) = {b["window_ns"] for b in fine["bubble"]}
+    (row,) = (w for w in found["what_if"] if w["basis"] == "pipeline" and w["what"] == what)
+    assert row["window_ns"] > 1.05 * healthy
+    assert row["replay_error_ratio"] < 0.01
+    assert row["what_if_ns"] == pytest.approx(healthy, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    "faults",
+    [("--slow-stage", "1=1.4", "--jitter", "0.05"), ("--long", "2=1.7", "--p2p-latency", "300", "--seed", "3"),
+     ("--slow", "2=1.3", "--clock", "0=900", "--end-skew", "5")],
+)  # fmt: skip
+def test_causes_add_up_whatever_is_wrong(tmp_path: Path, faults: tuple[str, ...]) -> None:
+    found = simulated(tmp_path, "1F1B", "megatron", *faults)
+    assert len(found["bubble"]) == 4
+    for row in found["bubble"]:
+        assert row["reason"] is None
+        assert sum(row[f"{c}_ns"] for c in CAUSES) == row["bubble_ns"]
+    if "--slow-stage" in faults:
+        assert max(found["bubble"], key=lambda b: b["busy_ns"])["position"] in (1, 3)  # the last one has the head
+        assert sum(b["imbalance_ns"] for b in found["bubble"]) > 0

@@ -206,12 +206,19 @@ def _loads(a: Side, b: Side, common: Cause | None) -> list[Cause]:
 
 def _moved(x: Comm, y: Comm) -> float:
     """Change of exposed time that the change of transfer explains."""
-    exposed = (y.times["attributed_transfer_ns"].value or 0) - (x.times["attributed_transfer_ns"].value or 0)
-    return _least(exposed, _transfer(y) - _transfer(x))
+    (first, _), (second, _) = _exposed(x, y), _exposed(y, x)
+    return _least(_grew(first, second), _transfer(y, x) - _transfer(x, y))
 
 
-def _transfer(one: Comm) -> float:
-    return one.times["transfer_ns"].value or 0
+def _exposed(one: Comm, other: Comm) -> tuple[Mean, Mean]:
+    """(exposed, whole) transfer; where a side could not tell it from waiting, both sides' time with waiting."""
+    if all(c.times["transfer_ns"].value is not None for c in (one, other)):
+        return one.times["attributed_transfer_ns"], one.times["transfer_ns"]
+    return one.times["attributed_ns"], one.times["total_ns"]
+
+
+def _transfer(one: Comm, other: Comm) -> float:
+    return _exposed(one, other)[1].value or 0
 
 
 def _least(x: float, y: float) -> float:
@@ -224,10 +231,10 @@ def _transfers(a: Side, b: Side) -> list[Cause]:
     by_strategy: dict[str, list[tuple[Key, float, float, float | None]]] = {}
     for key, x, y in _pairs(a, b):
         bytes_ = _ratio((x.payload_bytes or 0) * (x.calls.value or 0), (y.payload_bytes or 0) * (y.calls.value or 0))
-        pace = _ratio(_transfer(x), _transfer(y))
+        pace = _ratio(_transfer(x, y), _transfer(y, x))
         if bytes_ is None or pace is None or abs(bytes_ - 1) > SAME or abs(pace - 1) <= SAME:
             continue
-        noise = band(x.times["attributed_transfer_ns"], y.times["attributed_transfer_ns"])
+        noise = band(_exposed(x, y)[0], _exposed(y, x)[0])
         by_strategy.setdefault(key[0], []).append((key, _moved(x, y), pace, noise))
     out = []
     for strategy, rows in by_strategy.items():
@@ -252,11 +259,11 @@ def _overlap(a: Side, b: Side) -> list[Cause]:
         if before.value is None or after.value is None or not all(total):
             continue
         if _close(x.payload_bytes, y.payload_bytes) and abs(after.value / total[1] - before.value / total[0]) > SAME:
-            lost = (before.value / total[0] - after.value / total[1]) * (max(_transfer(x), _transfer(y)) or max(total))
+            lost = (before.value / total[0] - after.value / total[1]) * max(_transfer(x, y), _transfer(y, x))
             share = f"{100 * before.value / total[0]:.0f} % → {100 * after.value / total[1]:.0f} %"
             how = "less" if lost > 0 else "more"
             told = f"{_place(key)}: {how} of it is hidden behind compute ({share})"
-            seen = (x.times["attributed_transfer_ns"], y.times["attributed_transfer_ns"])
+            seen = (_exposed(x, y)[0], _exposed(y, x)[0])
             if _grew(*seen) * lost > 0 or lost * ((b.window.value or 0) - (a.window.value or 0)) > 0:
                 out.append(Cause("overlap", _place(key), told, lost, band(before, after)))
     return out

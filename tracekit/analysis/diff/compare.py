@@ -12,13 +12,15 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 MOST_SITES = 50
+LEAST_NS = 1_000
+"""Costs below a microsecond are not told."""
 
 
 def compare(a: Side, b: Side) -> Row:
     """The comparison as one object; times are means of a rank and step in ns, `change_ns` = b - a.
 
-    `band_ns` is the half-width of the 99 % interval of a change, from the spread over steps (Welch); null where a run
-    has one step. verdict: same (within the band, or below half a per cent of a step) | more | less | only-a | only-b |
+    `band_ns` is the half-width of the 99 % interval of a change, from the spread over steps; null where a run has one
+    step. verdict: same (within the band, or below half a per cent of a step) | more | less | only-a | only-b |
     unknown.
     """
     floor = LEAST_SHARE * (a.window.value or 0)
@@ -135,18 +137,19 @@ def sentence(a: Side, b: Side, found: list[Cause]) -> str:
     if not x or y is None:
         return "The steps cannot be compared: a run has no device activity."
     noise = band(a.window, b.window)
-    change, least = y - x, max(LEAST_SHARE * x, noise or 0)
+    change = y - x
+    small, drowned = abs(change) <= LEAST_SHARE * x, noise is not None and abs(change) <= noise
     spread = f" ±{noise / 1e6:.2g}" if noise else ""
-    if abs(change) <= least:
+    if small:
         head = f"A step takes as long as before ({x / 1e6:.4g} → {y / 1e6:.4g}{spread} ms)"
+    elif drowned:
+        head = f"The change of a step is within its noise ({x / 1e6:.4g} → {y / 1e6:.4g}{spread} ms)"
     else:
         how = "more" if change > 0 else "less"
-        head = (
-            f"A step takes {y / 1e6:.4g} ms, {abs(change) / 1e6:.3g}{spread} ms ({100 * abs(change) / x:.1f} %) {how}"
-        )
-        head += f" than before ({x / 1e6:.4g} ms)"
+        amount = f"{abs(change) / 1e6:.3g}{spread} ms ({100 * abs(change) / x:.1f} %) {how}"
+        head = f"A step takes {y / 1e6:.4g} ms, {amount} than before ({x / 1e6:.4g} ms)"
     if not found:
-        return head + (", and nothing else differs." if abs(change) <= least else "; no single cause stands out.")
+        return head + (", and nothing else differs." if small or drowned else "; no single cause stands out.")
     first = found[0]
     text = f"{head}: {first.sentence}{_price(first)}"
     measured = next((c for c in found if c.cost_ns is not None), None)
@@ -159,4 +162,6 @@ def _price(cause: Cause) -> str:
     """` (+6.62 ms)`; nothing where the cost is not known."""
     if cause.cost_ns is None:
         return ""
+    if abs(cause.cost_ns) < LEAST_NS:
+        return " (at no cost that shows)"
     return f" ({'+' if cause.cost_ns > 0 else '−'}{abs(cause.cost_ns) / 1e6:.3g} ms)"

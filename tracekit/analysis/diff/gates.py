@@ -118,7 +118,7 @@ def _outcome(gate: Gate, b: Side, a: Side | None) -> dict[str, Any]:
         "change": value if before is not None else None, "op": gate.op, "limit": gate.limit,
     }  # fmt: skip
     if value is None:
-        return row | {"passed": gate.optional, "reason": f"not known: {reason}"}
+        return row | {"passed": gate.optional, "reason": f"{gate.metric} is not known: {reason}"}
     passed = {"<": value < gate.limit, "<=": value <= gate.limit, ">": value > gate.limit, ">=": value >= gate.limit}
     return row | {"passed": passed[gate.op], "reason": _said(gate, value, found.value, row["before"])}
 

@@ -38,21 +38,22 @@ BY_STRATEGY: dict[str, str] = {
     "exposed": "attributed_ns", "wait": "attributed_wait_ns", "transfer": "attributed_transfer_ns",
 }  # fmt: skip
 """`exposed.dp_ns`, `exposed.dp_ratio` (over step): columns of `exposure` that add up over the rows of a strategy."""
+SEVERITIES = ("error", "warning", "info")
 _PART = {"compute": "compute", "exposed": "exposed_comm", "idle": "idle", "copy": "exposed_copy", "fused": "fused"}
 
 
 def known() -> list[str]:
     """Names as a mistake's message lists them."""
     return [*PLAIN, *(f"{n}.STRATEGY_ns" for n in BY_STRATEGY), *(f"{n}.STRATEGY_ratio" for n in BY_STRATEGY),
-            "findings.SEVERITY", "findings.CODE"]  # fmt: skip
+            *(f"findings.{s}" for s in SEVERITIES)]  # fmt: skip
 
 
 def is_known(name: str) -> bool:
-    """Whether a gate may name it; strategies and findings are not checked."""
+    """Whether a gate may name it; which strategies there are depends on the run."""
     head, dot, rest = name.partition(".")
     if not dot:
         return name in PLAIN
-    return (head == "findings" and bool(rest)) or (head in BY_STRATEGY and _strategy(rest) != "")
+    return (head == "findings" and rest in SEVERITIES) or (head in BY_STRATEGY and _strategy(rest) != "")
 
 
 def metric(one: Side, name: str) -> Metric:

@@ -98,8 +98,7 @@ def side(tables: Mapping[str, Any], name: str) -> Side:
     if cover.get("comm_ns"):
         out.unlabelled_ratio = 1 - cover["labelled_ns"] / cover["comm_ns"]
     for finding in tables["findings"]:
-        for what in (finding["severity"], finding["code"]):
-            out.findings[what] = out.findings.get(what, 0) + 1
+        out.findings[finding["severity"]] = out.findings.get(finding["severity"], 0) + 1
     return out
 
 
@@ -200,17 +199,15 @@ def _setup(tables: Mapping[str, Any]) -> dict[str, str]:
 
 
 def band(a: Mean, b: Mean) -> float | None:
-    """Half-width of the 99 % interval of the difference of two means over steps (Welch's t).
+    """Half-width of the 99 % interval of the difference of two means over steps: Student's t with pooled variance.
 
-    None where a side has one step and so tells no noise.
+    Runs of one job are alike in their noise, and profiles have few steps. None where a side has one step.
     """
-    if len(a.steps) < 2 or len(b.steps) < 2:
+    n, m = len(a.steps), len(b.steps)
+    if n < 2 or m < 2:
         return None
-    va, vb = (statistics.variance(m.steps) / len(m.steps) for m in (a, b))
-    if not va + vb:
-        return 0.0
-    freedom = (va + vb) ** 2 / (va**2 / (len(a.steps) - 1) + vb**2 / (len(b.steps) - 1))
-    return student(freedom) * math.sqrt(va + vb)
+    pooled = ((n - 1) * statistics.variance(a.steps) + (m - 1) * statistics.variance(b.steps)) / (n + m - 2)
+    return student(n + m - 2) * math.sqrt(pooled * (1 / n + 1 / m))
 
 
 _T99 = (63.657, 9.925, 5.841, 4.604, 4.032, 3.707, 3.499, 3.355, 3.250, 3.169, 3.106, 3.055, 3.012, 2.977, 2.947, 2.921,
@@ -218,7 +215,6 @@ _T99 = (63.657, 9.925, 5.841, 4.604, 4.032, 3.707, 3.499, 3.355, 3.250, 3.169, 3
 """Quantiles 0.995 of Student's t for 1 … 20 degrees of freedom."""
 
 
-def student(freedom: float) -> float:
-    """Quantile 0.995 of Student's t, for the whole number of degrees of freedom below; beyond 20 a series."""
-    whole = max(1, int(freedom))
-    return _T99[whole - 1] if whole <= len(_T99) else 2.5758 + 4.917 / whole + 8.83 / whole**2
+def student(freedom: int) -> float:
+    """Quantile 0.995 of Student's t; beyond 20 degrees of freedom the series of Cornish and Fisher."""
+    return _T99[freedom - 1] if freedom <= len(_T99) else 2.5758 + 4.917 / freedom + 8.83 / freedom**2

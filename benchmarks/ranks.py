@@ -1,0 +1,79 @@
+#!/usr/bin/env python3
+"""Many ranks: the share of what all ranks need together, and memory by ranks. Simulated traces; prints ratios.
+
+    python benchmarks/ranks.py [--ranks 64] [--layers 16] [--micro-batches 8] [--steps 4]
+
+One worker, so that CPU time is that of one process: matching, clocks, waiting, theory, pipelines, critical path and the
+stragglers' what-if, over the whole analysis. Memory: peak of the process for all ranks over that for a quarter.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+CHILD = """
+import json, resource, sys, time
+import tracekit as tk
+marks = {}
+def progress(done, total, what):
+    if what.startswith("matching"):
+        marks["matching"] = time.process_time()
+tk.analyze(sys.argv[1:], detail=False, workers=1, progress=progress)
+now = time.process_time()
+print(json.dumps({"cpu": now, "together": now - marks["matching"],
+                  "rss": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}))
+"""
+
+
+def made(folder: Path, options: argparse.Namespace) -> list[Path]:
+    """The files, made when absent."""
+    if not (folder / "truth.json").exists():
+        from tracekit import simulate, theory
+
+        print(f"writing {options.ranks} ranks into {folder} …", file=sys.stderr)
+        job = theory.job_of(
+            {"model": {"name": "llama3-8b", "layers": options.layers},
+             "layout": f"tp=4,pp=4,dp={options.ranks // 16},order=tp-dp-pp",
+             "training": {"sequence": 4096, "micro_batch": 1, "micro_batches": options.micro_batches},
+             "hardware": {"name": "h100", "network": "ndr"}},
+            defaults=True,
+        )  # fmt: skip
+        faults = {"steps": options.steps, "jitter_ratio": 0.02, "slow": {"5": 1.2}}
+        simulate.write(simulate.simulate(job, simulate.options_of(faults)), folder, level=1)
+    return sorted(folder.glob("rank*.json.gz"), key=lambda p: int(p.name[4:].split(".")[0]))
+
+
+def measured(files: list[Path]) -> dict[str, float]:
+    """CPU seconds, those of the part over all ranks, and peak memory of one analysis."""
+    command = [sys.executable, "-c", CHILD, *map(str, files)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    found: dict[str, float] = json.loads(done.stdout)
+    return found
+
+
+def main() -> None:
+    """Command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--ranks", type=int, default=64, help="a multiple of 32 (default 64)")
+    parser.add_argument("--layers", type=int, default=16)
+    parser.add_argument("--micro-batches", type=int, default=8)
+    parser.add_argument("--steps", type=int, default=4)
+    parser.add_argument("--data", type=Path, default=HERE / "data")
+    options = parser.parse_args()
+    name = f"ranks{options.ranks}-{options.layers}-{options.micro_batches}-{options.steps}"
+    files = made(options.data.resolve() / name, options)
+    whole, quarter = measured(files), measured(files[: len(files) // 4])
+    size = sum(f.stat().st_size for f in files) / 1e6
+    share, grown = whole["together"] / whole["cpu"], whole["rss"] / quarter["rss"]
+    print(f"{len(files)} ranks, {size:.0f} MB of gzip, {whole['cpu']:.0f} s of CPU")
+    print(f"CPU for all ranks together / whole analysis   {share:6.2f}   goal ≤ 0.2")
+    print(f"peak RSS, {len(files)} ranks / {len(files) // 4} ranks   {grown:15.2f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,170 @@
+"""A dataset of many runs: appended, read as one and one by one, put together, let go."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+import pytest
+
+import tracekit as tk
+from tracekit.errors import UnusableInput, UsageError
+from tracekit.model import TABLES
+from tracekit.output import parquet, runs
+
+SAMPLES = Path(__file__).resolve().parents[2] / "sample_traces"
+DAY = 86400 * 10**9
+
+
+@pytest.fixture(scope="module")
+def jobs() -> list[Any]:
+    return [tk.analyze(SAMPLES / name, workers=1) for name in ("gloo-fsdp2", "gpu-tp2-pp2-dp2")]
+
+
+@pytest.fixture(scope="module")
+def both(jobs: list[Any], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("runs")
+    jobs[0].append(root, "first")
+    jobs[1].append(root, "second")
+    return root
+
+
+@pytest.fixture
+def root(both: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(both, tmp_path / "runs")
+
+
+def whole(root: Path, table: str) -> Any:
+    """A table of all runs by its files, with the Hive column."""
+    files = [str(p) for p in root.glob(f"run=*/{table}/**/*.parquet")]
+    parts = ds.partitioning(flavor="hive")
+    return ds.dataset(files, format="parquet", partitioning=parts, partition_base_dir=str(root)).to_table()
+
+
+def rows(table: Any) -> list[str]:
+    return sorted(str(r) for r in table.to_pylist())
+
+
+def test_all_runs_read_as_one_with_the_run_as_a_column(jobs: list[Any], both: Path) -> None:
+    for table in ("totals", "activities", "collectives"):
+        read = whole(both, table)
+        names = read.column("run").cast("string").to_pylist()
+        assert [names.count(n) for n in ("first", "second")] == [j.arrow(table).num_rows for j in jobs]
+    assert set(whole(both, "activities").column("rank").to_pylist()) == set(range(8))
+
+
+def test_each_run_is_a_dataset_of_its_own(jobs: list[Any], both: Path) -> None:
+    again = tk.read(both / "run=second")
+    assert again.document["totals"] == jobs[1].document["totals"]
+    for (rank, a, c), (wanted, wa, wc) in zip(
+        runs.dataset.read(both / "run=second").detail(), parquet_detail(jobs[1]), strict=True
+    ):
+        assert (rank, rows(a), rows(c)) == (wanted, rows(wa), rows(wc))
+
+
+def parquet_detail(result: Any) -> Any:
+    from tracekit.output.details import RunSource
+
+    return RunSource(result.run).detail()
+
+
+def test_putting_ranks_together_changes_no_row(root: Path) -> None:
+    before = {t: rows(whole(root, t)) for t in TABLES if t != "columns"}
+    detail = [(r, rows(a), rows(c)) for r, a, c in runs.dataset.read(root / "run=second").detail()]
+    found = runs.runs(root)
+    assert sum(map(runs.compact, found)) == 2 * (8 + 2) - 2 * 2
+    assert [r.files for r in runs.runs(root)] < [r.files for r in found]
+    assert {t: rows(whole(root, t)) for t in before} == before
+    assert [(r, rows(a), rows(c)) for r, a, c in runs.dataset.read(root / "run=second").detail()] == detail
+    assert [runs.compact(r) for r in runs.runs(root)] == [0, 0]  # nothing left to do
+
+
+def test_many_rows_go_into_several_files(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        runs, "ROWS_A_FILE", 2 * max(len(a) for _, a, _ in runs.dataset.read(root / "run=second").detail())
+    )
+    (run,) = [r for r in runs.runs(root) if r.name == "second"]
+    before = rows(whole(root, "activities"))
+    assert runs.compact(run) > 0
+    assert 1 < len(list((run.folder / "activities").glob("*.parquet"))) < 8
+    assert rows(whole(root, "activities")) == before
+
+
+def test_a_run_of_a_folder_a_rank_is_put_together_too(jobs: list[Any], tmp_path: Path) -> None:
+    target = runs.folder_of(tmp_path, "old")
+    parquet.write(jobs[1].run, target)
+    assert (target / "activities" / "rank=00003").is_dir()
+    runs.compact(runs.runs(tmp_path)[0])
+    ranks = pc.value_counts(whole(tmp_path, "activities").column("rank")).to_pylist()
+    wanted = pc.value_counts(jobs[1].arrow("activities").column("rank")).to_pylist()
+    assert sorted(map(str, ranks)) == sorted(map(str, wanted))
+
+
+def test_a_recording_of_unknown_rank_stays_a_file(tmp_path: Path) -> None:
+    source = next((SAMPLES / "gloo-fsdp2").glob("*rank1*"))
+    job = tk.analyze(SAMPLES / "gloo-fsdp2", workers=1)
+    assert source.exists()
+    for place, (_, files, shift) in enumerate(job.run.details):
+        job.run.details[place] = (None, files, shift)
+    for row in job.run.tables["ranks"]:
+        row["rank"] = None
+    job.append(tmp_path, "lost")
+    assert runs.compact(runs.runs(tmp_path)[0]) == 0
+
+
+def test_names_come_from_the_recording(jobs: list[Any], tmp_path: Path) -> None:
+    made = jobs[0].append(tmp_path)
+    assert made.name.startswith("run=2026")
+    with pytest.raises(UsageError, match="there is such a run"):
+        jobs[0].append(tmp_path)
+    assert jobs[0].append(tmp_path, overwrite=True) == made
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "..", ".hidden", "a b", "x" * 101, "a=b", "ä"])
+def test_names_that_are_none(name: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="a name has letters"):
+        runs.folder_of(tmp_path, name)
+
+
+def test_a_dataset_of_one_run_takes_no_others(jobs: list[Any], tmp_path: Path) -> None:
+    jobs[0].write(tmp_path / "one")
+    with pytest.raises(UsageError, match="a dataset of one run"):
+        jobs[0].append(tmp_path / "one", "second")
+    with pytest.raises(UnusableInput, match="no runs"):
+        runs.runs(tmp_path / "one")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UsageError, match="a file is in the way"):
+        runs.folder_of(tmp_path / "file", "x")
+
+
+def test_retention(root: Path) -> None:
+    old, new = found = runs.runs(root)
+    assert old.started_ns < new.started_ns
+    assert runs.outdated(found, keep=1) == [old]
+    assert runs.outdated(found, keep=5) == []
+    assert runs.outdated(found, keep=0) == found
+    age = new.started_ns + DAY
+    assert runs.outdated(found, older_than_ns=DAY, now_ns=age) == [old]
+    assert runs.outdated(found, keep=0, older_than_ns=DAY, now_ns=age) == found
+    runs.remove(old)
+    assert [p.name for p in root.iterdir()] == [new.folder.name]
+
+
+def test_an_undated_run_is_as_old_as_its_dataset(root: Path) -> None:
+    folder = root / "run=first"
+    text = (folder / "manifest.json").read_text()
+    origin = runs.dataset.read(folder).manifest["origin_unix_ns"]
+    (folder / "manifest.json").write_text(text.replace(str(origin), "null"))
+    os.utime(folder / "manifest.json", ns=(5 * DAY, 5 * DAY))
+    (run,) = [r for r in runs.runs(root) if r.name == "first"]
+    assert (run.started_ns, run.dated, runs.started(run)) == (5 * DAY, False, "~1970-01-06 00:00:00")
+
+
+def test_a_killed_run_leaves_nothing_that_reads_as_one(root: Path) -> None:
+    half = root / "run=half"
+    (half / "totals").mkdir(parents=True)
+    assert sorted(r.name for r in runs.runs(root)) == ["first", "second"]

@@ -1,0 +1,80 @@
+"""`tracekit runs`: what a dataset of many runs holds, compaction, retention."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+
+import click
+
+from tracekit.errors import UsageError
+
+_UNITS = {"h": 3600, "d": 86400, "w": 7 * 86400}
+_folder = click.argument("folder", metavar="DIR")
+
+
+@click.group("runs")
+def command() -> None:
+    """A dataset of many runs (`tracekit analyze … -o DIR --as-run NAME`)."""
+
+
+@command.command("list")
+@_folder
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON array.")
+def show(folder: str, as_json: bool) -> None:
+    """Its runs, oldest first."""
+    from tracekit.output import runs
+
+    rows = [
+        {"run": r.name, "started": runs.started(r), "world_size": r.manifest.get("world_size"), "files": r.files,
+         "bytes": r.bytes, "schema_version": r.manifest["schema_version"]}
+        for r in runs.runs(folder)
+    ]  # fmt: skip
+    if as_json:
+        click.echo(json.dumps(rows, indent=1))
+        return
+    width = max(len("run"), *(len(r["run"]) for r in rows))
+    click.echo(f"{'run':<{width}}  {'started (UTC)':<20}  ranks  files        MB")
+    for r in rows:
+        ranks = "?" if r["world_size"] is None else r["world_size"]
+        click.echo(f"{r['run']:<{width}}  {r['started']:<20}  {ranks:>5}  {r['files']:>5}  {r['bytes'] / 1e6:>8.1f}")
+
+
+@command.command()
+@_folder
+def compact(folder: str) -> None:
+    """Put the files of all ranks of each run together: fewer, larger files; the rows stay as they are."""
+    from tracekit.output import runs
+
+    found = runs.runs(folder)
+    saved = sum(runs.compact(r) for r in found)
+    click.echo(f"{sum(r.files for r in found) - saved} files instead of {sum(r.files for r in found)}")
+
+
+@command.command()
+@_folder
+@click.option("--keep", type=click.IntRange(min=0), metavar="N", help="Keep the newest N runs.")
+@click.option("--older-than", metavar="AGE", help="Let go what started longer ago: 12h, 30d or 8w.")
+@click.option("--dry-run", is_flag=True, help="Only say which.")
+def prune(folder: str, keep: int | None, older_than: str | None, dry_run: bool) -> None:
+    """Let old runs go: all but the newest, or by age. A run without a time base is as old as its dataset."""
+    from tracekit.output import runs
+
+    if keep is None and older_than is None:
+        raise UsageError("say what to let go: --keep N or --older-than AGE")
+    age = None if older_than is None else _age(older_than)
+    gone = runs.outdated(runs.runs(folder), keep=keep, older_than_ns=age, now_ns=time.time_ns())
+    for r in gone:
+        if not dry_run:
+            runs.remove(r)
+        click.echo(f"{'would remove' if dry_run else 'removed'} {r.name} ({runs.started(r)})")
+    if not gone:
+        click.echo("nothing to remove")
+
+
+def _age(text: str) -> int:
+    found = re.fullmatch(r"(\d{1,6})([hdw])", text)
+    if not found:
+        raise UsageError(f"--older-than {text!r}: expected a number and h, d or w, as in 30d")
+    return int(found[1]) * _UNITS[found[2]] * 10**9

@@ -1,0 +1,201 @@
+"""A dataset of many runs: `RUNS/run=NAME/`, each a dataset of its own that appears, changes and goes in one rename.
+
+`run` is a Hive column over `RUNS/run=*/<table>/*.parquet`. The rank of such runs is a column of the files and not a
+folder (readers take one set of folders only), so that runs whose ranks were put together and others read as one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tracekit.errors import TracekitError, UnusableInput, UsageError
+from tracekit.model import TABLES
+from tracekit.output import dataset, parquet
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tracekit.ingest.run import RunTables
+
+PREFIX = "run="
+ROWS_A_FILE = 4_000_000
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRun:
+    """One run of a dataset: its name, folder, manifest, and what it takes on disk.
+
+    started_ns: Unix ns of the recording's start, or when the dataset was written where the traces have no time base.
+    """
+
+    name: str
+    folder: Path
+    manifest: dict[str, Any]
+    started_ns: int
+    dated: bool
+    files: int
+    bytes: int
+
+
+def folder_of(root: str | Path, name: str) -> Path:
+    """Where a run of that name lies. UsageError for a name that is none, or a root that is itself a dataset."""
+    if not _NAME.fullmatch(name):
+        raise UsageError(
+            f"run {name!r}: a name has letters, digits, '.', '_' and '-', begins with a letter or digit, up to 100"
+        )
+    root = Path(root).expanduser()
+    if dataset.is_dataset(root):
+        raise UsageError(f"{root}: a dataset of one run; name another folder for many runs")
+    if root.exists() and not root.is_dir():
+        raise UsageError(f"{root}: a file is in the way of the dataset; name a folder")
+    return root / f"{PREFIX}{name}"
+
+
+def name_of(run: RunTables) -> str:
+    """A name from the recording itself: its start (UTC) and a digest of what identifies its files.
+
+    The same traces give the same name, so that a job written twice is one run.
+    """
+    what = sorted(f"{Path(r['source']).name} {r['rank']}" for r in run.tables["ranks"])
+    digest = hashlib.sha256("\n".join([str(run.origin_ns), *what]).encode()).hexdigest()[:8]
+    if not run.absolute:
+        return f"undated-{digest}"
+    return f"{_utc(run.origin_ns):%Y%m%dT%H%M%SZ}-{digest}"
+
+
+def append(run: RunTables, root: str | Path, name: str | None = None, *, overwrite: bool = False) -> Path:
+    """Add a run to a dataset of runs; the real path of its folder. UsageError when the name is taken, unless overwrite.
+
+    The rank is a column of every file.
+    """
+    target = folder_of(root, name or name_of(run))
+    if target.exists() and not overwrite:
+        raise UsageError(f"{target}: there is such a run; give another name, or replace it with -f")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    return parquet.write(run, target, overwrite=overwrite, rank_folders=False)
+
+
+def runs(root: str | Path) -> list[StoredRun]:
+    """The runs of a dataset, oldest first. UnusableInput when there is none; a folder without a manifest is no run."""
+    folders = sorted(Path(root).glob(f"{PREFIX}*")) if Path(root).is_dir() else []
+    found = [_stored(f) for f in folders if dataset.is_dataset(f)]
+    if not found:
+        raise UnusableInput(f"{root}: no runs; `tracekit analyze … -o {root} --as-run NAME` adds one")
+    return sorted(found, key=lambda r: (r.started_ns, r.name))
+
+
+def _stored(folder: Path) -> StoredRun:
+    opened = dataset.read(folder)
+    origin = opened.manifest.get("origin_unix_ns")
+    dated = isinstance(origin, int)
+    files = [p for p in folder.rglob("*") if p.is_file()]
+    written = (folder / dataset.MANIFEST).stat().st_mtime_ns
+    started = origin if isinstance(origin, int) else written
+    size = sum(p.stat().st_size for p in files)
+    return StoredRun(folder.name.removeprefix(PREFIX), folder, opened.manifest, started, dated, len(files), size)
+
+
+def compact(run: StoredRun) -> int:
+    """Put the files of all ranks of each big table together; how many files that saves. Readers never see half of it.
+
+    Left as it is: a run with a recording of unknown rank, which only its file tells from others.
+    """
+    parts = {t.name: _parts(run.folder / t.name) for t in TABLES.values() if t.per_rank}
+    files = {name: _shared(paths) for name, paths in parts.items()}
+    big = [name for name, paths in parts.items() if len(files[name]) < len(paths)]
+    if not big or any(r["rank"] is None for r in dataset.read(run.folder).rows("ranks") if r["used"]):
+        return 0
+    folder = run.folder.resolve()
+    with parquet.staged(folder) as staging:
+        shutil.copytree(folder, staging, copy_function=_link, ignore=lambda at, _: big if Path(at) == folder else [])
+        for table in big:
+            (staging / table).mkdir()
+            for number, paths in enumerate(files[table]):
+                _together(paths, staging / table / f"part-{number}.parquet")
+        left = sum(p.is_file() for p in staging.rglob("*"))
+    return run.files - left
+
+
+def _link(source: str, target: str) -> str:
+    try:
+        os.link(source, target)
+    except OSError:  # a file system without hard links
+        shutil.copy2(source, target)
+    return target
+
+
+def _parts(where: Path) -> list[Path]:
+    """Files of a big table by number of the rank's place."""
+    return sorted(where.rglob("*.parquet"), key=lambda p: (p.parent.name, len(p.name), p.name))
+
+
+def _shared(parts: Sequence[Path]) -> list[list[Path]]:
+    """The files that go into one, in order: as many as keep it below `ROWS_A_FILE` rows."""
+    out: list[list[Path]] = []
+    rows = 0
+    for path in parts:
+        more = pq.read_metadata(path).num_rows
+        if not out or rows + more > ROWS_A_FILE:
+            out.append([])
+            rows = 0
+        out[-1].append(path)
+        rows += more
+    return out
+
+
+def _together(parts: Sequence[Path], target: Path) -> None:
+    first = _with_rank(parts[0])
+    with pq.ParquetWriter(target, first.schema, **parquet.encoding(first)) as writer:
+        writer.write_table(first, row_group_size=parquet.ROW_GROUP)
+        for path in parts[1:]:
+            writer.write_table(_with_rank(path), row_group_size=parquet.ROW_GROUP)
+
+
+def _with_rank(path: Path) -> pa.Table:
+    """A file's rows with their rank as a column."""
+    data = pq.read_table(path, partitioning=None)
+    if "rank" in data.schema.names:
+        return data
+    rank = int(path.parent.name.removeprefix("rank="))
+    return data.add_column(0, pa.field("rank", pa.int32()), pa.array([rank] * data.num_rows, pa.int32()))
+
+
+def outdated(
+    found: Sequence[StoredRun], *, keep: int | None = None, older_than_ns: int | None = None, now_ns: int = 0
+) -> list[StoredRun]:
+    """The runs that a rule of retention lets go, of runs in the order of `runs`: all but the newest `keep`, and those
+    that started more than `older_than_ns` before `now_ns`."""
+    surplus = set(range(max(len(found) - keep, 0))) if keep is not None else set()
+    if older_than_ns is not None:
+        surplus |= {i for i, r in enumerate(found) if r.started_ns < now_ns - older_than_ns}
+    return [r for i, r in enumerate(found) if i in surplus]
+
+
+def remove(run: StoredRun) -> None:
+    """Take a run away: out of the readers' sight in one rename, then from the disk. TracekitError when it cannot be."""
+    aside = parquet.aside(run.folder)
+    try:
+        run.folder.rename(aside)
+    except OSError as e:
+        raise TracekitError(f"{run.folder}: cannot be removed ({e.strerror}); check permissions") from e
+    shutil.rmtree(aside, ignore_errors=True)
+
+
+def _utc(ns: int) -> datetime:
+    return datetime.fromtimestamp(ns // 10**9, UTC)
+
+
+def started(run: StoredRun) -> str:
+    """Start of the recording in UTC, or when the dataset was written (with a ~)."""
+    return f"{'' if run.dated else '~'}{_utc(run.started_ns):%Y-%m-%d %H:%M:%S}"
