@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import html
 import json
 import re
 from html.parser import HTMLParser
@@ -170,6 +171,29 @@ def test_what_is_missing_says_why(sample: str, tmp_path: Path) -> None:
     assert {"breakdown-rank", "strategies", "timeline"} <= set(charts)
     if "rank3" in sample:
         assert "blame" not in charts
+
+
+def test_a_dataset_of_an_older_version_has_a_page(tmp_path: Path) -> None:
+    old = tk.read(Path(__file__).parent / "dataset-1.0")
+    text = old.report(tmp_path / "r.html").read_text("utf-8")
+    assert "No critical path: an older dataset" in text
+    assert {"breakdown-rank", "strategies", "timeline"} <= set(Page(text).block("charts"))
+
+
+@pytest.mark.shared
+def test_operation_tables_and_hangs_have_parts_of_their_own(shared: Path, tmp_path: Path) -> None:
+    table = shared / "corpus" / "ByteDance-Seed+StragglerAnalysis"
+    text = tk.analyze(table, workers=1).report(tmp_path / "r.html").read_text("utf-8")
+    found = Page(text)
+    assert "stragglers" in found.ids
+    assert "slowdown" in text
+    assert found.block("tracekit-data")["tables"]["stragglers"]["rows"]
+    dumps = shared / "corpus" / "NVIDIA+nvidia-resiliency-ext" / "fr_gpu_error_1st"
+    result = tk.analyze(dumps, workers=1)
+    text = result.report(tmp_path / "h.html").read_text("utf-8")
+    assert "hang" in Page(text).ids
+    assert html.escape(result.run.hang["verdict"]) in text
+    assert "breakdown-rank" not in Page(text).block("charts")
 
 
 def test_without_detail_the_timeline_says_so(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ ZOOM = (
     ("in", "+", "zoom in"), ("out", "−", "zoom out"), ("left", "◂", "earlier"), ("right", "▸", "later"),
     ("all", "whole", "show all"),
 )  # fmt: skip
+BOKEH = "bokeh"
 MISSING = "the HTML report needs HoloViews and Bokeh: pip install 'tracekit[plots]'"
 
 
@@ -99,11 +100,12 @@ def require() -> None:
 def draw(picture: Picture) -> Chart:
     """Render boxes with HoloViews and make them embeddable."""
     import holoviews as hv
+    import holoviews.plotting.bokeh  # registers the renderer; the caller's current backend stays as it is
 
-    _backend()
     elements = [_element(layer) for layer in picture.layers]
     plot = hv.Overlay(elements) if len(elements) > 1 else elements[0]
-    figure = hv.render(plot.opts(responsive=True, height=picture.height, show_legend=False, **_scales(picture)))
+    plot = plot.opts(responsive=True, height=picture.height, show_legend=False, backend=BOKEH, **_scales(picture))
+    figure = hv.render(plot, backend=BOKEH)
     renderers = [r for r in figure.renderers if hasattr(r, "data_source")]
     for layer, renderer in zip(picture.layers, renderers, strict=True):
         renderer.data_source.data = dict(layer.columns)
@@ -116,7 +118,7 @@ def _element(layer: Layer) -> Any:
     """The HoloViews element of a layer; it needs data to choose its glyph, also where the browser brings it later."""
     import holoviews as hv
 
-    common: dict[str, Any] = {"tools": [], "default_tools": [], "toolbar": None}
+    common: dict[str, Any] = {"tools": [], "default_tools": [], "toolbar": None, "backend": BOKEH}
     if layer.kind == "boxes":
         sides = ["left", "bottom", "right", "top"]
         data = {**{k: _floats(layer.columns[k]) for k in sides}, "colour": list(layer.columns["colour"]) or ["#000000"]}
@@ -149,13 +151,6 @@ def _plain(renderer: Any, layer: Layer) -> None:
         glyph.hatch_pattern, glyph.hatch_color, glyph.hatch_scale = "right_diagonal_line", "colour", 7
         glyph.fill_alpha = 0.12
     renderer.selection_glyph = renderer.nonselection_glyph = renderer.hover_glyph = renderer.muted_glyph = None
-
-
-def _backend() -> None:
-    import holoviews as hv
-    import holoviews.plotting.bokeh
-
-    hv.Store.set_current_backend("bokeh")
 
 
 def _scales(picture: Picture) -> dict[str, Any]:

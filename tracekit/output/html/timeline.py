@@ -114,24 +114,17 @@ def blocks(ctx: Context, windows: dict[Lane, tuple[int, int]]) -> list[Row]:
 
 def _by_lane(tables: Iterator[pa.Table], windows: dict[Lane, tuple[int, int]]) -> Iterator[tuple[Lane, Row]]:
     """(lane, columns as arrays) of the rows that overlap the lane's window."""
+    import pyarrow.compute as pc
+
     for data in tables:
+        data = data.filter(pc.and_(pc.is_valid(data["ts_ns"]), pc.is_valid(data["dur_ns"])))
         columns = {n: _array(data.column(n)) for n in data.column_names}
-        timed = (
-            ~np.isnan(columns["ts_ns"].astype(float))
-            if columns["ts_ns"].dtype == object
-            else np.ones(data.num_rows, bool)
-        )
+        ts, ends = columns["ts_ns"], columns["ts_ns"] + columns["dur_ns"]
         for lane, (begin, end) in windows.items():
-            mine = (
-                timed & _is(columns["rank"], lane[0]) & (_is(columns["device"], lane[1]) | _is(columns["device"], None))
-            )
-            if not mine.any():
-                continue
-            part = {n: v[mine] for n, v in columns.items()}
-            ts, dur = part["ts_ns"].astype(np.int64), part["dur_ns"].astype(np.int64)
-            inside = (ts < end) & (ts + dur > begin)
-            if inside.any():
-                yield lane, {n: v[inside] for n, v in part.items()}
+            mine = _is(columns["rank"], lane[0]) & (_is(columns["device"], lane[1]) | _is(columns["device"], None))
+            mine &= (ts < end) & (ends > begin)
+            if mine.any():
+                yield lane, {n: v[mine] for n, v in columns.items()}
 
 
 def _array(column: pa.ChunkedArray) -> NDArray[Any]:
@@ -172,8 +165,8 @@ def _lanes(data: Row, calls: Row | None, begin: int, end: int, finest: int) -> I
 
 
 def _clipped(data: Row, which: NDArray[np.bool_], begin: int, end: int) -> Spans:
-    ts = data["ts_ns"][which].astype(np.int64)
-    stop = ts + data["dur_ns"][which].astype(np.int64)
+    ts = data["ts_ns"][which]
+    stop = ts + data["dur_ns"][which]
     return np.clip(ts, begin, end), np.clip(stop, begin, end)
 
 

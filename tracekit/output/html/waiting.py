@@ -19,8 +19,9 @@ Row = dict[str, Any]
 TITLE = "Waiting and load by rank"
 MOST_CELLS = 20_000
 MOST_RANKS = 64
-RAMP = ("#00224e", "#233e6c", "#4b546c", "#6c6e72", "#8d8878", "#b0a473", "#d5c164", "#fee838")
-"""Cividis (Nuñez et al. 2018): even steps in lightness for readers with and without colour vision deficiency."""
+RAMP = ("#233e6c", "#4b546c", "#6c6e72", "#8d8878", "#b0a473", "#d5c164", "#fee838")
+"""Cividis (Nuñez et al. 2018), even in lightness for every kind of colour vision, without its darkest end, which a dark
+ground would hide."""
 
 
 def section(ctx: Context) -> Section:
