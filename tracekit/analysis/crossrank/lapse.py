@@ -77,10 +77,10 @@ class Lapse:
             done = max(done, int((self.starts[a:b]).max()))
         return max(0, first - max(low, done))
 
-    def waited(self, low: int, high: int) -> list[tuple[int, int]]:
-        """(row, exposed waiting ns) of the calls that began in [low, high)."""
+    def waited(self, low: int, high: int) -> tuple[NDArray[np.intp], NDArray[np.int64]]:
+        """(rows, exposed waiting ns) of the calls that began in [low, high)."""
         a, b = self._calls(low, high)
-        return list(zip(self.rows[a:b].tolist(), self.wait[a:b].tolist(), strict=True))
+        return self.rows[a:b], self.wait[a:b]
 
 
 def _compute(one: RankInput) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
