@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tracekit.analysis.intervals import union
+from tracekit.analysis.pipeline.pace import pace_of
 from tracekit.analysis.pipeline.parts import Chunk, Mark, Message, RankPipeline
 from tracekit.analysis.steps import launched_in
 from tracekit.model import CPU_DEVICE, NO_TIME, Kind
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from tracekit.analysis.pipeline.pace import Pace
     from tracekit.model import Call, ChunkSpan, LabelledRank, Marker, PipelineSpans
 
 _FORWARD: Mark = ("F", None, None)
@@ -56,6 +58,7 @@ def rank_pipeline(
         out.chunks += [c for c in between if not told or c.kinds == "B"]
     out.chunks.sort(key=lambda c: (c.ts, c.dur))
     out.comm = _between(labelled, out.chunks, origin)
+    out.pace = work.pace(labelled.activities.names, spans.optimizer)
     return out
 
 
@@ -128,7 +131,7 @@ class _Work:
         keep = np.flatnonzero(belongs & (acts.launch_ts > NO_TIME))
         keep = keep[np.argsort(acts.launch_ts[keep], kind="stable")]
         self.launch, self.ts = acts.launch_ts[keep], acts.ts[keep]
-        self.end, self.compute = acts.ts[keep] + acts.dur[keep], compute[keep]
+        self.end, self.compute, self.name = acts.ts[keep] + acts.dur[keep], compute[keep], acts.name[keep]
         self.source = "operators" if (acts.device == CPU_DEVICE).any() else "kernels"
         self._markers = markers
         self.marker = launched_in(self.launch, markers)
@@ -136,6 +139,11 @@ class _Work:
     def _step_at(self, marker: int) -> int | None:
         """Step number at a marker; None outside every step."""
         return None if marker < 0 else self._markers[marker].step if self._markers else 0
+
+    def pace(self, names: Sequence[str], optimizer: NDArray[np.int64]) -> Pace:
+        """Durations of the kernels of all steps, by name."""
+        rows = np.flatnonzero(self.compute & (self.marker >= 0) & ~_inside(self.launch, optimizer))
+        return pace_of(names, self.name[rows], (self.end - self.ts)[rows])
 
     def annotated(self, span: ChunkSpan, waits: list[int], origin: int) -> Chunk | None:
         """Work launched inside an annotation, after the last receive that was waited for in it.
