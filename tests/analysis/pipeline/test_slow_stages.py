@@ -6,8 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import tracekit as tk
 from tracekit import simulate, theory
@@ -16,13 +14,15 @@ from tracekit.analysis.pipeline.pace import pace_of, ratio, reference
 if TYPE_CHECKING:
     from pathlib import Path
 
-INTERLEAVED = {"schedule": "interleaved", "virtual_stages": 2}
+INTERLEAVED = {"schedule": "Interleaved1F1B", "virtual": 2}
 
 
-def tables(folder: Path, layout: str, pipeline: dict[str, Any] | None = None, **faults: Any) -> dict[str, Any]:
-    """A small job with a head of two layers' work, and faults."""
+def tables(
+    folder: Path, layout: str, pipeline: dict[str, Any] | None = None, vocab: int = 8192, **faults: Any
+) -> dict[str, Any]:
+    """A small job of eight equal layers, and faults."""
     job = theory.job_of(
-        {"model": {"name": "llama3-8b", "layers": 8, "vocab": 32768}, "layout": layout,
+        {"model": {"name": "llama3-8b", "layers": 8, "vocab": vocab}, "layout": layout,
          "training": {"sequence": 2048, "micro_batch": 1, "micro_batches": 8, **(pipeline or {})},
          "hardware": {"name": "h100", "network": "ndr"}},
         defaults=True,
@@ -83,32 +83,32 @@ def test_a_slow_rank_a_long_micro_batch_and_a_little_are_no_slow_stage(
 
 def test_the_end_of_the_model_is_structural(tmp_path: Path) -> None:
     """The last stage has the head: more compute than the others, by kernels that are as fast as theirs."""
-    found = tables(tmp_path, "pp=4")
+    found = tables(tmp_path, "pp=4", vocab=65536)
     (finding,) = (f for f in found["findings"] if f["code"] == "stage-imbalance")
     assert (finding["severity"], finding["where"]) == ("info", "stage 3")
     assert "structural" in finding["message"]
     assert finding["measured"] > 1.1 * finding["expected"]
 
 
-SIZES = st.lists(st.integers(5_000, 2_000_000), min_size=2, max_size=12)
+@pytest.mark.parametrize("seed", range(20))
+def test_kernels_of_one_name_and_many_sizes(seed: int) -> None:
+    """One name for all: kernels that one stage has besides those of its layers never make it slow; slowness does."""
+    rng = np.random.default_rng(seed)
+    layer = rng.integers(5_000, 2_000_000, rng.integers(4, 12))
+    times, pace = int(rng.integers(8, 40)), float(rng.uniform(1.1, 3))
+    sizes = np.repeat(layer, times)
+    head = rng.integers(layer.max(), 9_000_000, times)
 
-
-@given(layer=SIZES, head=SIZES, times=st.integers(8, 40), pace=st.floats(1.1, 3))
-def test_kernels_of_one_name_and_many_sizes(layer: list[int], head: list[int], times: int, pace: float) -> None:
-    """One name for all: other sizes on one stage, as few as the layers' least, never make it slow; slowness does."""
-    sizes = np.repeat(np.array(sorted(layer)), times)
-    longer = np.sort(np.append(sizes, np.maximum(head, max(layer))))
-
-    def of(durations: np.ndarray) -> Any:
+    def of(durations: Any) -> Any:
         return pace_of(["gemm"], np.zeros(len(durations), np.int32), durations)
 
     same = reference([[of(sizes)], [of(sizes)]])
     found = ratio(of((sizes * pace).astype(np.int64)), same)
     assert found is not None
     assert found[0] == pytest.approx(pace, rel=0.001)
-    at_the_end = ratio(of(longer), same)
+    at_the_end = ratio(of(np.append(sizes, head)), same)
     assert at_the_end is not None
-    assert at_the_end[0] < 1.05 or len(head) > 0.1 * len(sizes)
+    assert at_the_end[0] < 1.05
 
 
 def test_without_kernels_in_common_nothing_is_said() -> None:

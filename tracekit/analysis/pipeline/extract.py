@@ -30,6 +30,8 @@ _FORWARD: Mark = ("F", None, None)
 _BACKWARD: Mark = ("B", None, None)
 INSIDE = frozenset({"tp", "sp", "cp", "ep", "etp"})
 """Strategies whose communication is part of a micro-batch's way through a stage."""
+USUAL, NOTICED_NS = 2, 5_000
+"""A device waits when it idles so many times as long as usual between kernels, and at least so long."""
 _TOLD = re.compile(r"PP:(?P<stage>\d{1,9})(?P<op>SEND|RECV)_(?P<kind>[FB])(?P<mb>\d{1,9})")
 
 
@@ -236,16 +238,22 @@ class _Work:
         return found
 
     def _waited(self, calls: list[Call], kept: NDArray[np.intp]) -> dict[int, tuple[int, ...]]:
-        """Position of a kept row → receives that ended after all work up to it and before the next row started."""
+        """Position of a kept row → receives that ended after all work up to it and before the next row started.
+
+        Only where the device idled longer there than it usually does: by chance a receive ends between any two kernels.
+        """
         out: dict[int, tuple[int, ...]] = {}
         if len(kept) < 2:
             return out
         done, start = np.maximum.accumulate(self.end[kept])[:-1], self.ts[kept][1:]
+        idle = start - done
+        usual = np.median(idle[idle > 0]) if (idle > 0).any() else 0
+        least = max(USUAL * usual, NOTICED_NS)
         for i, call in enumerate(calls):
             if call.op != "recv" or (end := _end(call)) == NO_TIME:
                 continue
             last = int(np.searchsorted(done, end, "right")) - 1
-            if last >= 0 and end <= start[last]:
+            if last >= 0 and end <= start[last] and idle[last] >= least:
                 out[last] = (*out.get(last, ()), i)
         return out
 

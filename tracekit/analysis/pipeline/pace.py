@@ -1,8 +1,8 @@
 """How long the same kernels take on the ranks of a pipeline: what tells a slow stage from one with more to do.
 
-Every stage runs the kernels of the same layers; the ends of the model add some (embedding, head, loss). Durations of one
-name are compared quantile by quantile: kernels that only one stage has move the upper quantiles of a name, a slow stage
-moves all of them.
+Every stage runs the kernels of the same layers; the ends of the model add some (embedding, head, loss). Durations of
+one name are compared quantile by quantile: kernels that only one stage has move the upper quantiles of a name, a slow
+stage moves all of them.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def pace_of(names: Sequence[str], name: NDArray[np.int32], dur: NDArray[np.int64
 
 
 def reference(paces: Iterable[Sequence[Pace]]) -> dict[str, tuple[float, ...]]:
-    """Typical quantiles of the names that all of some stages run: median over stages of the medians over their ranks."""
+    """Typical quantiles of the names that all of some stages run: median over stages of medians over their ranks."""
     stages = [list(ranks) for ranks in paces if ranks]
     shared = set.intersection(*(set(p) for ranks in stages for p in ranks)) - {""} if stages else set()
     out = {}

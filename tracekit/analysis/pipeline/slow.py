@@ -19,7 +19,7 @@ Row = dict[str, Any]
 SLOW = 1.05
 """A stage is slow when on each of its ranks the same kernels take so many times as long as on the other stages."""
 MORE, COSTLY = 1.1, 0.03
-"""A stage has more to do from this multiple of the others' compute on; said where equal stages would save this share."""
+"""A stage has more to do from this multiple of the others' compute on; said where equal stages save this share."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,9 @@ class LongStage:
     pace: float | None
 
 
-def long_stages(lines: Iterable[Line], parts: Mapping[int, RankPipeline], loads: Mapping[int, float]) -> list[LongStage]:
+def long_stages(
+    lines: Iterable[Line], parts: Mapping[int, RankPipeline], loads: Mapping[int, float]
+) -> list[LongStage]:
     """Stages of which every rank is slow or has more to do; `loads`: rank → ns of compute a micro-batch.
 
     Whatever only some ranks of a stage show is no matter of the stage. Where a stage has one rank, nothing tells them
@@ -99,7 +101,7 @@ def _mean(rows: Sequence[Row]) -> tuple[int | None, int]:
 
 def _who(s: LongStage) -> str:
     named = ", ".join(map(str, s.ranks[:8])) + (", …" if len(s.ranks) > 8 else "")
-    compute = f"{s.compute / 1e6:,.3f} ms of compute a micro-batch, the median of the other stages is {s.others / 1e6:,.3f}"
+    compute = f"{s.compute / 1e6:,.3f} ms of compute a micro-batch, median of the other stages {s.others / 1e6:,.3f}"
     return f"pipeline stage {s.place} of {s.places} (rank{'s' if len(s.ranks) > 1 else ''} {named}; {compute})"
 
 
