@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 Origin = tuple[int | None, str]
 """(rank, cause); the rank is None where it cannot be told."""
 Shares = dict[Origin, float]
-MOST, ENOUGH, DEPTH = 4_000, 0.98, 200
+MOST, ENOUGH, DEPTH = 1_500, 0.98, 200
 """Calls that are followed, share of all waiting that is enough, and how far back."""
 LONGEST = 8
 """Waits of one time that are followed; the others are left unknown."""
