@@ -23,11 +23,9 @@ def useless(dumps: Mapping[int, RankDump], groups: Mapping[GroupKey, GroupState]
         seq, by = _last_together(group, dumps)
         for rank, mine in group.progress.items():
             if seq is not None and mine.enqueued is not None and mine.enqueued < seq:
-                out.setdefault(
-                    rank,
-                    f"its dump is older than rank {by}'s, which shows call {seq} of {group.desc or 'group'} {group.name} "
-                    f"completed when rank {rank} had issued {mine.enqueued}",
-                )
+                name = f"{group.desc or 'group'} {group.name}"
+                why = f"which shows call {seq} of {name} completed when rank {rank} had issued {mine.enqueued}"
+                out.setdefault(rank, f"its dump is older than rank {by}'s, {why}")
     return out
 
 
