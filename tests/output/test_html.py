@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import html
+import itertools
 import json
 import re
 from html.parser import HTMLParser
@@ -53,6 +54,10 @@ class Page(HTMLParser):
         if tag == "data":
             for place in {self._section, self._table} - {""}:
                 self.values.setdefault(place, []).append(float(str(found["value"])))
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag == "table":
+            self._table = ""
 
     def handle_data(self, data: str) -> None:
         if self._open is not None:
@@ -118,6 +123,24 @@ def test_blame_adds_up_to_the_waiting_of_calls_that_tell_the_last_rank(page: Pag
             waits[last[c["match_id"]]] = waits.get(last[c["match_id"]], 0) + c["wait_ns"]
     assert waits
     assert page.values["blame-table"] == sorted(map(float, waits.values()), reverse=True)[:10]
+
+
+def test_origins_of_lateness_are_the_blame_tables(page: Page, gpu: Any) -> None:
+    sums: dict[Any, float] = {}
+    for b in gpu.run.tables["blame"]:
+        sums[b["rank"], b["cause"]] = sums.get((b["rank"], b["cause"]), 0.0) + b["wait_ns"]
+    assert sums
+    assert page.values["origins-table"][::3] == sorted(sums.values(), reverse=True)[:12]
+
+
+def test_the_timeline_of_many_ranks_holds_some_evenly_spread() -> None:
+    from tracekit.output.html import timeline
+
+    windows = {(rank, 0): (0, 1) for rank in range(1024)}
+    ranks = [rank for rank, _ in timeline._spread(windows)]
+    assert len(ranks) == timeline.MOST_LANES
+    assert (ranks[0], ranks[-1]) == (0, 1023)
+    assert {b - a for a, b in itertools.pairwise(ranks)} <= {4, 5}
 
 
 def test_the_timeline_holds_every_ns_of_the_step(page: Page, gpu: Any) -> None:

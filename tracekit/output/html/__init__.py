@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from tracekit.output.html.section import Section
 
 EMBEDDED = (
-    "ranks", "steps", "totals", "by_strategy", "breakdown", "exposure", "waiting", "clocks", "bubble", "critical_steps",
-    "critical_shares", "what_if", "stragglers", "theory", "findings", "health",
+    "ranks", "steps", "totals", "by_strategy", "breakdown", "exposure", "waiting", "blame", "clocks", "bubble",
+    "critical_steps", "critical_shares", "what_if", "stragglers", "theory", "findings", "health",
 )  # fmt: skip
 """Tables that the page holds as data, for scripts and for checking it."""
 MOST_ROWS = 20_000

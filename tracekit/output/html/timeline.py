@@ -35,6 +35,7 @@ ACTIVITY = ("rank", "device", "ts_ns", "dur_ns", "kind")
 CALL = ("rank", "device", "ts_ns", "dur_ns", "strategy", "arrival_ns")
 MOST_BLOCKS = 400_000
 FINEST = 1500
+MOST_LANES = 256
 OTHER_KINDS = {"fused": "#7a6fc0", "copy": colours.CLASSES["exposed_copy_ns"]}
 
 
@@ -49,7 +50,8 @@ def section(ctx: Context) -> Section:
         for s in ctx.source.rows("steps")
         if s["step"] == ctx.step
     }
-    ranks = blocks(ctx, windows)
+    shown = _spread(windows)
+    ranks = blocks(ctx, shown)
     if not ranks:
         return Section.empty("timeline", TITLE, "No activity lies in this step.")
     begin = min(r["start"] for r in ranks)
@@ -69,17 +71,27 @@ def section(ctx: Context) -> Section:
         f'<p class="pick"><label>rank <select data-rank="0">{listed}</select></label> '
         f'<label>beside it <select data-rank="1"><option value="">none</option>{listed}</select></label></p>'
     )
-    shown = dict.fromkeys(lane["name"] for r in ranks for lane in r["lanes"] if lane["kind"] == "comm")
-    signs = [("compute", colours.COMPUTE), *((s, colours.strategy(s)) for s in shown), *OTHER_KINDS.items()]
+    strategies = dict.fromkeys(lane["name"] for r in ranks for lane in r["lanes"] if lane["kind"] == "comm")
+    signs = [("compute", colours.COMPUTE), *((s, colours.strategy(s)) for s in strategies), *OTHER_KINDS.items()]
     legend = m.legend((c, n) for n, c in signs if any(lane["name"] == n for r in ranks for lane in r["lanes"]))
     aligned = "on the common clock" if all(r["aligned"] for r in ranks) else "each rank on its own clock"
+    few = "" if len(shown) == len(windows) else f" {len(shown)} of {len(windows)} ranks, evenly spread."
     lead = (
         f'<p class="lead">Step {m.esc(ctx.step)}, {aligned}. Exposed communication is solid, hidden pale. A block is '
-        "as high as it was busy. Drag to zoom.</p>"
+        f"as high as it was busy. Drag to zoom.{few}</p>"
     )
     sums = '<div data-note="timeline" aria-live="polite"></div>'
     payload = {"step": ctx.step, "length_ns": length, "ranks": packed(ranks)}
     return Section("timeline", TITLE, lead + choice + legend + chart.html() + sums, [chart], {"timeline": payload})
+
+
+def _spread(windows: dict[Lane, tuple[int, int]]) -> dict[Lane, tuple[int, int]]:
+    """At most so many of the ranks as a page holds."""
+    lanes = sorted(windows, key=lambda p: (p[0] is None, p[0] or 0, p[1]))
+    if len(lanes) <= MOST_LANES:
+        return windows
+    places = np.linspace(0, len(lanes) - 1, MOST_LANES).round().astype(int).tolist()
+    return {lanes[i]: windows[lanes[i]] for i in places}
 
 
 def packed(ranks: list[Row]) -> str:
