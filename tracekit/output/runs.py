@@ -126,14 +126,25 @@ def compact(run: StoredRun) -> int:
     if not big or any(r["rank"] is None for r in dataset.read(run.folder).rows("ranks") if r["used"]):
         return 0
     folder = run.folder.resolve()
+    try:
+        return run.files - _compacted(folder, made_of, {name: files[name] for name in big})
+    except TracekitError:
+        if parquet.identity(folder) == made_of:
+            raise
+        raise UsageError(
+            f"{folder}: another process replaced it meanwhile, and its dataset stays; run this again"
+        ) from None
+
+
+def _compacted(folder: Path, made_of: tuple[int, int] | None, big: dict[str, list[list[Path]]]) -> int:
+    """Put a copy with these files together in its place; the number of files in it."""
     with parquet.staged(folder, made_of=made_of) as staging:
         shutil.copytree(folder, staging, copy_function=_link, ignore=lambda at, _: big if Path(at) == folder else [])
-        for table in big:
+        for table, files in big.items():
             (staging / table).mkdir()
-            for number, paths in enumerate(files[table]):
+            for number, paths in enumerate(files):
                 _together(paths, staging / table / f"part-{number}.parquet")
-        left = sum(p.is_file() for p in staging.rglob("*"))
-    return run.files - left
+        return sum(p.is_file() for p in staging.rglob("*"))
 
 
 def _link(source: str, target: str) -> str:
