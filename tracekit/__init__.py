@@ -8,6 +8,7 @@ res.arrow("exposure")   # the Arrow table
 res.write("out/")       # the Parquet dataset
 res = tk.read("out/")   # and back
 res.report("r.html")    # the page
+tk.diff(before, res)    # what changed, and what brings it about
 """
 
 from __future__ import annotations
@@ -17,16 +18,17 @@ from typing import TYPE_CHECKING, Any
 from tracekit.version import __version__
 
 if TYPE_CHECKING:
-    from tracekit.api import Result, Run, analyze, open, read
+    from tracekit.api import Result, Run, analyze, diff, open, read
     from tracekit.errors import TracekitError
 
-__all__ = ["Result", "Run", "TracekitError", "__version__", "analyze", "open", "read"]
+__all__ = ["Result", "Run", "TracekitError", "__version__", "analyze", "diff", "open", "read"]
 
 _HOME = {
     "Result": "tracekit.api",
     "Run": "tracekit.api",
     "TracekitError": "tracekit.errors",
     "analyze": "tracekit.api",
+    "diff": "tracekit.api",
     "open": "tracekit.api",
     "read": "tracekit.api",
 }

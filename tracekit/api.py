@@ -1,4 +1,4 @@
-"""The public face: `open`, `analyze`, `read`, `Run`, `Result`."""
+"""The public face: `open`, `analyze`, `read`, `diff`, `Run`, `Result`."""
 
 from __future__ import annotations
 
@@ -119,6 +119,17 @@ def read(folder: str | Path) -> Result:
 
     dataset = opened(folder)
     return Result(dataset.run(), _Folder(None), dataset)
+
+
+def diff(before: Result, after: Result) -> dict[str, Any]:
+    """What changed between two runs and what brings it about: the object that `tracekit diff --json` prints.
+
+    Times are ns, means of a rank and step; see `tracekit.analysis.diff.compare`.
+    """
+    from tracekit.analysis.diff.compare import compare
+    from tracekit.analysis.diff.side import side
+
+    return compare(side(before.document, "before"), side(after.document, "after"))
 
 
 class _Folder:

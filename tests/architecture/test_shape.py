@@ -21,7 +21,7 @@ MAY_IMPORT = {
     "analysis": {"model", "errors", "theory"},
     "ingest": {"model", "errors", "parsers", "label", "analysis"},
     "output": {"model", "errors", "version", "ingest", "analysis", "theory"},
-    "api": {"model", "errors", "version", "ingest", "output"},
+    "api": {"model", "errors", "version", "analysis", "ingest", "output"},
     "commands": {
         "model",
         "errors",

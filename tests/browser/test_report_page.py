@@ -191,3 +191,20 @@ def test_names_from_traces_are_text(browser: Any, hostile: Path) -> None:
     assert "window.owned=1" in browser.js("return document.body.innerText")
     assert browser.errors() == []
     assert browser.requests() == []
+
+
+def test_print_shows_what_is_folded(browser: Any, page: Path) -> None:
+    browser.open(page)
+    browser.wait(ALL_DRAWN)
+    closed = "return document.querySelectorAll('details:not([open])').length"
+    before = browser.js(closed)
+    assert before > 5
+    browser.js("dispatchEvent(new Event('beforeprint'))")
+    assert browser.js(closed) == 0
+    assert (
+        0 < float(browser.js("return getComputedStyle(document.documentElement).getPropertyValue('--print-zoom')")) < 1
+    )
+    browser.js("dispatchEvent(new Event('afterprint'))")
+    assert browser.js(closed) == before
+    pdf = browser.driver.execute_cdp_cmd("Page.printToPDF", {"printBackground": False})["data"]
+    assert len(pdf) > 100_000

@@ -21,7 +21,7 @@ def result() -> Any:
 
 
 def test_public_names() -> None:
-    assert set(tk.__all__) <= set(dir(tk)) | {"Result", "Run", "TracekitError", "analyze", "open", "read"}
+    assert set(tk.__all__) <= set(dir(tk)) | {"Result", "Run", "TracekitError", "analyze", "diff", "open", "read"}
     for name in tk.__all__:
         assert getattr(tk, name) is not None
     with pytest.raises(AttributeError):

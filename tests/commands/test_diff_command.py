@@ -55,6 +55,8 @@ def test_traces_dataset_and_document_are_the_same_run(forms: dict[str, Path]) ->
         assert found[name]["sites"]
         assert all(s["change_ns"] == 0 for s in found[name]["sites"])
         found[name]["b"].pop("name")
+    again = tk.diff(tk.read(forms["dataset"]), tk.read(forms["dataset"]))
+    assert (again["parts"], again["sites"]) == (found["dataset"]["parts"], found["dataset"]["sites"])
     assert found["traces"] == found["dataset"] == found["saved.json"]
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import html
+import itertools
 import json
 import re
 from html.parser import HTMLParser
@@ -52,6 +54,10 @@ class Page(HTMLParser):
         if tag == "data":
             for place in {self._section, self._table} - {""}:
                 self.values.setdefault(place, []).append(float(str(found["value"])))
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag == "table":
+            self._table = ""
 
     def handle_data(self, data: str) -> None:
         if self._open is not None:
@@ -119,6 +125,24 @@ def test_blame_adds_up_to_the_waiting_of_calls_that_tell_the_last_rank(page: Pag
     assert page.values["blame-table"] == sorted(map(float, waits.values()), reverse=True)[:10]
 
 
+def test_origins_of_lateness_are_the_blame_tables(page: Page, gpu: Any) -> None:
+    sums: dict[Any, float] = {}
+    for b in gpu.run.tables["blame"]:
+        sums[b["rank"], b["cause"]] = sums.get((b["rank"], b["cause"]), 0.0) + b["wait_ns"]
+    assert sums
+    assert page.values["origins-table"][::3] == sorted(sums.values(), reverse=True)[:12]
+
+
+def test_the_timeline_of_many_ranks_holds_some_evenly_spread() -> None:
+    from tracekit.output.html import timeline
+
+    windows = {(rank, 0): (0, 1) for rank in range(1024)}
+    ranks = [rank for rank, _ in timeline._spread(windows)]
+    assert len(ranks) == timeline.MOST_LANES
+    assert (ranks[0], ranks[-1]) == (0, 1023)
+    assert {b - a for a, b in itertools.pairwise(ranks)} <= {4, 5}
+
+
 def test_the_timeline_holds_every_ns_of_the_step(page: Page, gpu: Any) -> None:
     import gzip
 
@@ -170,6 +194,29 @@ def test_what_is_missing_says_why(sample: str, tmp_path: Path) -> None:
     assert {"breakdown-rank", "strategies", "timeline"} <= set(charts)
     if "rank3" in sample:
         assert "blame" not in charts
+
+
+def test_a_dataset_of_an_older_version_has_a_page(tmp_path: Path) -> None:
+    old = tk.read(Path(__file__).parent / "dataset-1.0")
+    text = old.report(tmp_path / "r.html").read_text("utf-8")
+    assert "No critical path: an older dataset" in text
+    assert {"breakdown-rank", "strategies", "timeline"} <= set(Page(text).block("charts"))
+
+
+@pytest.mark.shared
+def test_operation_tables_and_hangs_have_parts_of_their_own(shared: Path, tmp_path: Path) -> None:
+    table = shared / "corpus" / "ByteDance-Seed+StragglerAnalysis"
+    text = tk.analyze(table, workers=1).report(tmp_path / "r.html").read_text("utf-8")
+    found = Page(text)
+    assert "stragglers" in found.ids
+    assert "slowdown" in text
+    assert found.block("tracekit-data")["tables"]["stragglers"]["rows"]
+    dumps = shared / "corpus" / "NVIDIA+nvidia-resiliency-ext" / "fr_gpu_error_1st"
+    result = tk.analyze(dumps, workers=1)
+    text = result.report(tmp_path / "h.html").read_text("utf-8")
+    assert "hang" in Page(text).ids
+    assert html.escape(result.run.hang["verdict"]) in text
+    assert "breakdown-rank" not in Page(text).block("charts")
 
 
 def test_without_detail_the_timeline_says_so(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ Row = dict[str, Any]
 def tables(windows: list[list[int]], exposed: int | None = 100, wait: int | None = 40, complete: bool = True) -> Row:
     """A run: windows[step][rank] ns, with 100 ns of dp communication in each, 40 of them waiting."""
     cells = [(r, s, w) for s, row in enumerate(windows) for r, w in enumerate(row)]
+    comm = exposed or 100
     head = [{"rank": r, "device": 0, "step": s} for r, s, _ in cells]
     times = {"total_ns": exposed, "hidden_ns": 0, "attributed_ns": exposed, "attributed_wait_ns": wait, "wait_ns": wait}
     moved = None if wait is None or exposed is None else exposed - wait
@@ -31,7 +32,7 @@ def tables(windows: list[list[int]], exposed: int | None = 100, wait: int | None
         "ranks": [{"rank": r, "used": True, "host": "n", "device_name": "G"} for r in range(len(windows[0]))],
         "steps": [h | {"complete": complete and 0 < h["step"] < last, "found_by": "x"} for h in head],
         "breakdown": [
-            h | {"window_ns": w, "compute_only_ns": w - 100, "overlapped_ns": 0, "exposed_comm_ns": 100,
+            h | {"window_ns": w, "compute_only_ns": w - comm, "overlapped_ns": 0, "exposed_comm_ns": comm,
                  "fused_ns": 0, "exposed_copy_ns": 0, "idle_ns": 0}
             for h, (_, _, w) in zip(head, cells, strict=True)
         ],
@@ -92,6 +93,26 @@ def test_what_is_not_comparable_is_said() -> None:
     assert "cannot be compared" in nothing["sentence"]
     assert nothing["parts"][0]["verdict"] == "unknown"
     assert compare(side(empty, "a"), side(empty, "b"))["causes"] == []
+
+
+def test_waiting_is_a_cause_only_where_no_other_explains_it() -> None:
+    a = side(tables(STEADY), "a")
+    late = side(tables([[1050, 1050]] * 4, exposed=150, wait=90), "b")
+    [cause] = compare(a, late)["causes"]
+    assert (cause["kind"], cause["where"], cause["cost_ns"]) == ("waiting", "dp grad_reduce", 50)
+    slow = side(tables([[1050, 1080]] * 4, exposed=150, wait=90), "b")
+    slow.compute_of[0].value = 900.0
+    [first, *_] = compare(a, slow)["causes"]
+    assert (first["kind"], first["where"]) == ("rank", "rank 1")
+    assert "waiting" not in {c["kind"] for c in compare(a, slow)["causes"]}
+
+
+def test_ranks_of_a_host_are_named_by_it() -> None:
+    a, b = side(tables([[1000] * 4] * 4), "a"), side(tables([[1000, 1000, 1200, 1200]] * 4), "b")
+    assert compare(a, b)["causes"][0]["where"] == "ranks 2, 3"
+    a.hosts = {0: "n0", 1: "n0", 2: "n1", 3: "n1"}
+    assert compare(a, b)["causes"][0]["where"] == "host n1 (ranks 2, 3)"
+    assert compare(b, a)["causes"][0]["cost_ns"] == -200
 
 
 def test_communication_of_one_side_only() -> None:

@@ -220,9 +220,11 @@ def _members(j: Joint, calls: _Calls) -> tuple[Ints, Ints]:
             rows = np.flatnonzero((one.match != NO_TIME) & (one.graph.owner >= 0))
             match.append(one.match[rows])
             call.append(calls.base[p] + one.graph.owner[rows].astype(np.int64))
-    pairs = np.stack([np.concatenate(match), np.concatenate(call)], 1)
-    pairs = np.unique(pairs[calls.done[pairs[:, 1]] >= 0], axis=0) if len(pairs) else pairs
-    return pairs[:, 0], pairs[:, 1]
+    total = max(len(calls.done), 1)
+    owned = np.concatenate(call)
+    key = np.concatenate(match) * total + owned
+    key = np.unique(key[calls.done[owned] >= 0])
+    return key // total, key % total
 
 
 def _tied(

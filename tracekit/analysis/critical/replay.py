@@ -1,4 +1,4 @@
-"""The graph run again with other durations: each node as late as what it waits for, by levels, all cases at once."""
+"""The graph run again with other durations: each node as late as what it waits for, level by level."""
 
 from __future__ import annotations
 
@@ -24,35 +24,30 @@ class Replay:
         n = len(joint.time)
         free = (joint.step[joint.dst] >= 0) & (joint.step[joint.src] == joint.step[joint.dst])
         free &= ~_starts(joint)[joint.src]
-        self.level = _levels(n, joint.src[free], joint.dst[free])
+        level = _levels(n, joint.src[free], joint.dst[free])
         active = np.flatnonzero(joint.step[joint.dst] >= 0)
-        key = self.level[joint.dst[active]].astype(np.int64) * n + joint.dst[active]
+        key = level[joint.dst[active]].astype(np.int64) * n + joint.dst[active]
         self.order = active[np.argsort(key, kind="stable")]
-        self.src, self.dst = joint.src[self.order], joint.dst[self.order]
-        self.free = free[self.order]
-        self.node_first = np.flatnonzero(np.append(True, self.dst[1:] != self.dst[:-1])) if len(self.dst) else self.dst
-        self.node = self.dst[self.node_first]
-        self.count = int(self.level.max(initial=0)) + 1
-
-    def run(self, weight: NDArray[np.int64]) -> Ints:
-        """Times of all nodes (N, V) ns for V cases; weight: (M, V) ns of each edge."""
-        cases = weight.shape[1]
-        out: Ints = np.repeat(self.time[:, None], cases, axis=1)
-        weight = weight[self.order]
-        weight[~self.free] += self.time[self.src[~self.free], None]
-        levels = self.level[self.node]
-        nodes = np.searchsorted(levels, np.arange(self.count + 1))
-        bounds = np.append(self.node_first, len(self.dst))
-        held = np.where(self.free, self.src, -1)
-        zero = np.zeros(cases, np.int64)
+        src, dst, free = joint.src[self.order], joint.dst[self.order], free[self.order]
+        self.fixed = np.where(free, 0, joint.time[src])
+        src = np.where(free, src, n)  # a node more, at 0
+        first = np.flatnonzero(np.append(True, dst[1:] != dst[:-1])) if len(dst) else np.empty(0, np.intp)
+        node = dst[first]
+        nodes = np.searchsorted(level[node], np.arange(int(level.max(initial=0)) + 2))
+        bounds = np.append(first, len(dst))
+        self.levels = []
         for a, b in zip(nodes[:-1].tolist(), nodes[1:].tolist(), strict=True):
-            if a == b:
-                continue
-            low, high = int(bounds[a]), int(bounds[b])
-            sources = held[low:high]
-            value = np.where((sources >= 0)[:, None], out[sources], zero) + weight[low:high]
-            out[self.node[a:b]] = np.maximum.reduceat(value, bounds[a:b] - low, axis=0)
-        return out
+            if a < b:
+                low, high = int(bounds[a]), int(bounds[b])
+                self.levels.append((src[low:high], low, high, bounds[a:b] - low, node[a:b]))
+
+    def run(self, weight: Ints) -> Ints:
+        """Times of all nodes (N) ns; weight: (M) ns of each edge."""
+        out = np.append(self.time, 0)
+        known = weight[self.order] + self.fixed
+        for src, low, high, first, node in self.levels:
+            out[node] = np.maximum.reduceat(out[src] + known[low:high], first)
+        return out[:-1]
 
 
 def _starts(joint: Joint) -> NDArray[np.bool_]:
@@ -81,7 +76,8 @@ def _levels(n: int, src: Ints, dst: Ints) -> NDArray[np.int32]:
         reached = dst[rows]
         np.subtract.at(waiting, reached, 1)
         at += 1
-        front = np.unique(reached[waiting[reached] == 0])
+        front = np.sort(reached[waiting[reached] == 0])
+        front = front[np.append(True, front[1:] != front[:-1])] if len(front) else front
         level[front] = at
         done += len(front)
     if done < n:

@@ -16,7 +16,7 @@ from tracekit.analysis.critical.replay import Replay
 from tracekit.model import NO_TIME
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from numpy.typing import NDArray
 
@@ -38,11 +38,11 @@ MOST_SUBJECTS = 8
 
 @dataclass(slots=True)
 class Case:
-    """One change: `weight` (M) ns of each edge; floor: step → ns that it takes at least."""
+    """One change: `weight` makes (M) ns of each edge; floor: step → ns that it takes at least."""
 
     what: str
     subject: str | None
-    weight: Ints | None = None
+    weight: Callable[[], Ints] | None = None
     reason: str | None = None
     floor: dict[int, int] | None = None
 
@@ -89,13 +89,17 @@ class Changes:
         base = np.cumsum([0, *(len(one.graph.lane) for one in j.inputs)])
         lanes = np.concatenate([one.graph.lane for one in j.inputs])
         lane = lanes[base[self.part[own]] + j.local[j.dst[own]]]
-        keys = np.stack([self.step[own], self.part[own], lane, self.issued[own]], 1)
-        found, of = np.unique(keys, axis=0, return_inverse=True)
+        places, lanes_most = int(self.issued.max(initial=0)) + 2, int(lanes.max(initial=0)) + 2
+        key = (self.group[own] * lanes_most + lane + 1) * places + self.issued[own] + 1
+        found, of = np.unique(key, return_inverse=True)
         ns = np.zeros(len(found), np.int64)
         np.add.at(ns, of.reshape(-1), self.compute[own])
         sums: dict[tuple[int, int, int], dict[int, int]] = defaultdict(dict)
-        for (s, p, on, place), value in zip(found.tolist(), ns.tolist(), strict=True):
-            sums[s, p, on][place] = value
+        for code, value in zip(found.tolist(), ns.tolist(), strict=True):
+            rest, place = divmod(code, places)
+            group, on = divmod(rest, lanes_most)
+            p, s = divmod(group, len(j.steps))
+            sums[s, p, on][place - 1] = value
         best: dict[tuple[int, int], tuple[int, int]] = {}
         for (s, p, on), pieces in sums.items():
             best[s, p] = max(best.get((s, p), (-1, -1)), (sum(pieces.values()), on))
@@ -121,10 +125,13 @@ class Changes:
     def _in_lane(self) -> NDArray[np.bool_]:
         """One edge for each run: every run has its work on each of its edges, the largest is the whole of it."""
         j = self.joint
-        order = np.lexsort((-self.compute, j.dst))
-        first = np.append(True, np.diff(j.dst[order]) != 0)
+        most = np.zeros(len(j.time), np.int64)
+        np.maximum.at(most, j.dst, self.compute)
+        full = np.flatnonzero((self.compute > 0) & (self.compute == most[j.dst]))
+        one = np.full(len(j.time), -1, np.int64)
+        one[j.dst[full]] = full
         out = np.zeros(len(j.dst), np.bool_)
-        out[order[first]] = True
+        out[one[one >= 0]] = True
         return out
 
     def _peers(self) -> dict[int, list[int]]:
@@ -165,11 +172,11 @@ class Changes:
                     factors[p, s] = by_place
                     over[p] += excess
         if not factors:
-            return [Case("no-stragglers", None, self.weight)]
-        out = [Case("no-stragglers", None, self._scaled(factors))]
+            return [Case("no-stragglers", None, lambda: self.weight)]
+        out = [Case("no-stragglers", None, lambda: self._scaled(factors))]
         worst = max(over, key=lambda p: (over[p], -p))
         own = {key: f for key, f in factors.items() if key[0] == worst}
-        out.append(Case("no-straggler", f"rank {self.joint.inputs[worst].rank}", self._scaled(own)))
+        out.append(Case("no-straggler", f"rank {self.joint.inputs[worst].rank}", lambda: self._scaled(own)))
         return out
 
     def _stages(self) -> list[Case]:
@@ -184,7 +191,7 @@ class Changes:
             for place, group in places.items():
                 if typical[place] > 0:
                     factors |= {(p, s): {REST: mean / typical[place]} for p in group}
-        return [Case("balanced-stages", None, self._scaled(factors))]
+        return [Case("balanced-stages", None, lambda: self._scaled(factors))]
 
     def _transfers(self) -> list[Case]:
         j = self.joint
@@ -217,22 +224,24 @@ class Changes:
         known = edges[(self.expected[edges] != NO_TIME) & (self.joint.why[edges] == -1)]
         if unsplit or not len(known):
             return Case("theory-speed", subject, reason="unsplit" if unsplit else "no-expectation")
+        return Case("theory-speed", subject, lambda: self._with(known, self.expected[known]))
+
+    def _with(self, edges: NDArray[np.intp], ns: Ints | int) -> Ints:
+        """Edges of which some take other times."""
         out = self.weight.copy()
-        out[known] = self.expected[known]
-        return Case("theory-speed", subject, out)
+        out[edges] = ns
+        return out
 
     def _hidden(self, strategy: str | None, edges: NDArray[np.intp], unsplit: bool) -> Case:
         """Transfers that nobody waits for, while waiting for ranks stays; they still need their time on each rank."""
         if unsplit:
             return Case("perfect-overlap", strategy, reason="unsplit")
         j = self.joint
-        out = self.weight.copy()
-        out[edges] = 0
         once = edges[(j.kind[j.src[edges]] != HUB) & (self.group[edges] >= 0)]
         busy = np.zeros(len(j.inputs) * len(j.steps), np.int64)
         np.add.at(busy, self.group[once], self.weight[once])
         floor = busy.reshape(len(j.inputs), len(j.steps)).max(axis=0)
-        return Case("perfect-overlap", strategy, out, floor=dict(enumerate(floor.tolist())))
+        return Case("perfect-overlap", strategy, lambda: self._with(edges, 0), floor=dict(enumerate(floor.tolist())))
 
 
 def _slow(loads: Mapping[int, dict[int, int]], *, alike: bool) -> list[tuple[int, dict[int, float], int]]:
@@ -273,24 +282,21 @@ class Replayed:
 def replayed(joint: Joint, stages: Mapping[int, int]) -> Replayed:
     """Lengths of all steps, unchanged and changed."""
     cases = Changes(joint, stages).cases()
-    ready = [c for c in cases if c.weight is not None]
     try:
         replay = Replay(joint)
     except ValueError:
         return Replayed([None] * len(joint.steps), [0] * len(joint.steps), [], [])
-    weights = [joint.weight, *(c.weight for c in ready if c.weight is not None)]
-    times = replay.run(np.stack(weights, axis=1))
-    found, missed = [], []
-    for s in range(len(joint.steps)):
-        begin, _ = joint.window(s)
-        ends = list(joint.ends[s].values())
-        found.append((times[ends].max(axis=0) - begin).tolist())
-        missed.append(int(np.abs(times[ends, 0] - joint.time[ends]).max()))
-    lengths = []
-    for i, case in enumerate(ready, 1):
-        least = case.floor or {}
-        lengths.append([max(row[i], least.get(s, 0)) for s, row in enumerate(found)])
-    whole = iter(lengths)
-    return Replayed(
-        [row[0] for row in found], missed, cases, [next(whole) if c.weight is not None else [] for c in cases]
-    )
+    begins = [joint.window(s)[0] for s in range(len(joint.steps))]
+    ends = [list(found.values()) for found in joint.ends]
+    times = replay.run(joint.weight)
+    missed = [int(np.abs(times[own] - joint.time[own]).max()) for own in ends]
+    base: list[int | None] = [int(times[own].max()) - begin for own, begin in zip(ends, begins, strict=True)]
+    lengths: list[list[int]] = []
+    for case in cases:
+        lengths.append([])
+        if case.weight is not None:
+            times = replay.run(case.weight())
+            least = case.floor or {}
+            for s, (own, begin) in enumerate(zip(ends, begins, strict=True)):
+                lengths[-1].append(max(int(times[own].max()) - begin, least.get(s, 0)))
+    return Replayed(base, missed, cases, lengths)

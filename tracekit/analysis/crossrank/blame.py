@@ -30,8 +30,10 @@ if TYPE_CHECKING:
 Origin = tuple[int | None, str]
 """(rank, cause); the rank is None where it cannot be told."""
 Shares = dict[Origin, float]
-MOST, ENOUGH, DEPTH = 4_000, 0.98, 200
+MOST, ENOUGH, DEPTH = 1_500, 0.98, 200
 """Calls that are followed, share of all waiting that is enough, and how far back."""
+LONGEST = 8
+"""Waits of one time that are followed; the others are left unknown."""
 NOBODY: Shares = {(None, UNKNOWN): 1.0}
 
 
@@ -142,23 +144,24 @@ class Blame:
         self, part: int, own: tuple[int, int], theirs: Sequence[tuple[int, tuple[int, int]]], depth: int
     ) -> Shares:
         """Origins of the waiting of a recording in a time, call by call, beyond that of the counterparts' calls."""
-        mine = self.lapses[part].waited(*own)
+        rows, wait = self.lapses[part].waited(*own)
         lists = [(p, self.lapses[p].waited(*w)) for p, w in theirs]
-        same = [(p, rows) for p, rows in lists if len(rows) == len(mine)]
-        out: Shares = defaultdict(float)
-        weight: dict[int, float] = {}
-        for n, (_, wait) in enumerate(mine):
-            usual = float(np.median([rows[n][1] for _, rows in same])) if same else 0.0
-            weight[n] = max(0.0, wait - usual)
-        total = sum(weight.values())
+        same = [(p, r, w) for p, (r, w) in lists if len(r) == len(rows)]
+        usual = np.median([w for _, _, w in same], axis=0) if same else np.zeros(len(rows))
+        weight = np.maximum(wait - usual, 0.0)
+        total = float(weight.sum())
         if not total:
             return NOBODY
-        for n, share in weight.items():
-            if share:
-                counterparts = [(p, rows[n][0]) for p, rows in same]
-                for origin, part_of in self._met(part, mine[n][0], counterparts, depth + 1).items():
-                    out[origin] += share / total * part_of
-        return dict(out)
+        out: Shares = defaultdict(float)
+        longest = np.argsort(-weight, kind="stable")[:LONGEST]
+        for n in longest[weight[longest] > 0].tolist():
+            share = float(weight[n]) / total
+            counterparts = [(p, int(r[n])) for p, r, _ in same]
+            for origin, part_of in self._met(part, int(rows[n]), counterparts, depth + 1).items():
+                out[origin] += share * part_of
+        if (rest := 1.0 - sum(out.values())) > 0:
+            out[None, UNKNOWN] += rest
+        return out
 
     def _met(self, part: int, row: int, counterparts: Sequence[tuple[int, int]], depth: int) -> Shares:
         """Whom a call waited for, and why that one was late."""
@@ -168,11 +171,11 @@ class Blame:
         i = int(self.flat.match[at])
         if self.matches[i].stream.kind != "p2p":
             return self.of(i, depth)
-        sender = self._partner(part, row)
-        senders = [s for p, r in counterparts if (s := self._partner(p, r)) is not None]
-        if sender is None or not senders:
-            return NOBODY
-        return self._compared(sender, senders, depth)
+        if i not in self.known:
+            sender = self._partner(part, row)
+            senders = [s for p, r in counterparts if (s := self._partner(p, r)) is not None]
+            self.known[i] = NOBODY if sender is None or not senders else self._compared(sender, senders, depth)
+        return self.known[i]
 
     def _partner(self, part: int, row: int) -> tuple[int, int] | None:
         """The other end of a message."""

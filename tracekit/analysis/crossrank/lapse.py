@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from statistics import median
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -30,6 +32,9 @@ class Lapse:
 
     def __init__(self, one: RankInput, part: RankCalls, wait: NDArray[np.int64]) -> None:
         self.compute = _compute(one)
+        length = self.compute[1] - self.compute[0]
+        self._begins, self._lengths = self.compute[0].tolist(), length.tolist()
+        self._before = _running(length).tolist()
         firsts = sorted(s["ts_ns"] + one.shift for s in one.steps)
         self.firsts = np.array(firsts, np.int64)
         start, end = part.start, part.end
@@ -50,14 +55,18 @@ class Lapse:
         """Time in [low, high) without compute."""
         return np.asarray(high - low - (covered(self.compute, high) - covered(self.compute, low)), np.int64)
 
+    def _computed(self, t: int) -> int:
+        """Compute before a time."""
+        at = bisect_right(self._begins, t) - 1
+        return self._before[at] + min(t - self._begins[at], self._lengths[at]) if at >= 0 else 0
+
     def _calls(self, low: int, high: int) -> tuple[int, int]:
         a, b = np.searchsorted(self.starts, (low, high), "left").tolist()
         return a, b
 
     def spent(self, low: int, high: int) -> dict[str, int]:
         """ns of [low, high) by what was done; calls count from their start on, whole."""
-        edges = np.array([low, high], np.int64)
-        compute = int(np.diff(covered(self.compute, edges))[0])
+        compute = self._computed(high) - self._computed(low)
         a, b = self._calls(low, high)
         out = {COMPUTING: compute} | {name: int(sums[b] - sums[a]) for name, sums in self.sums.items()}
         idle = max(0, high - low - sum(out.values()))
@@ -77,10 +86,10 @@ class Lapse:
             done = max(done, int((self.starts[a:b]).max()))
         return max(0, first - max(low, done))
 
-    def waited(self, low: int, high: int) -> list[tuple[int, int]]:
-        """(row, exposed waiting ns) of the calls that began in [low, high)."""
+    def waited(self, low: int, high: int) -> tuple[NDArray[np.intp], NDArray[np.int64]]:
+        """(rows, exposed waiting ns) of the calls that began in [low, high)."""
         a, b = self._calls(low, high)
-        return list(zip(self.rows[a:b].tolist(), self.wait[a:b].tolist(), strict=True))
+        return self.rows[a:b], self.wait[a:b]
 
 
 def _compute(one: RankInput) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -104,7 +113,7 @@ def excess(lapse: Lapse, own: tuple[int, int], theirs: Sequence[tuple[Lapse, tup
     """Shares of what a recording did more in its time than the median of others in theirs; they add up to 1."""
     mine = lapse.spent(*own)
     others = [other.spent(*window) for other, window in theirs]
-    more = {name: ns - float(np.median([o[name] for o in others])) for name, ns in mine.items()}
+    more = {name: ns - median([o[name] for o in others]) for name, ns in mine.items()}
     more = {name: ns for name, ns in more.items() if ns > SMALL_NS}
     total = sum(more.values())
     return {name: ns / total for name, ns in more.items()} if total else {UNKNOWN: 1.0}

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from tracekit.output.html.section import Section
 
 EMBEDDED = (
-    "ranks", "steps", "totals", "by_strategy", "breakdown", "exposure", "waiting", "clocks", "bubble", "critical_steps",
-    "critical_shares", "what_if", "theory", "findings", "health",
+    "ranks", "steps", "totals", "by_strategy", "breakdown", "exposure", "waiting", "blame", "clocks", "bubble",
+    "critical_steps", "critical_shares", "what_if", "stragglers", "theory", "findings", "health",
 )  # fmt: skip
 """Tables that the page holds as data, for scripts and for checking it."""
 MOST_ROWS = 20_000
@@ -58,6 +58,7 @@ def render(
         pipeline,
         quality,
         strategies,
+        tables,
         theory,
         timeline,
         verdict,
@@ -70,22 +71,26 @@ def render(
     source = Source(run, dataset)
     ctx = Context(source, chosen_step(source, step))
     summary = summarise(run)
-    makers: list[tuple[str, Callable[[], Section]]] = [
-        ("verdict", lambda: verdict.section(ctx, summary)),
-        ("breakdown", lambda: breakdown.section(ctx)),
-        ("strategies", lambda: strategies.section(ctx, summary)),
-        ("theory", lambda: theory.section(ctx)),
-        ("pipeline", lambda: pipeline.section(ctx)),
-        ("waiting", lambda: waiting.section(ctx)),
-        ("timeline", lambda: timeline.section(ctx)),
-        ("critical path", lambda: critical.section(ctx)),
-        ("findings", lambda: findings.section(ctx)),
-        ("quality", lambda: quality.section(ctx, summary)),
-        ("definitions", lambda: glossary.section(ctx, summary)),
-    ]
-    sections = []
-    for done, (name, make) in enumerate(makers, 1):
-        sections.append(make())
+    makers: dict[str, Callable[[], Section | list[Section]]] = {
+        "verdict": lambda: verdict.section(ctx, summary),
+        "hang": lambda: tables.hang(ctx),
+        "breakdown": lambda: breakdown.section(ctx),
+        "strategies": lambda: strategies.section(ctx, summary),
+        "theory": lambda: theory.section(ctx),
+        "pipeline": lambda: pipeline.section(ctx),
+        "stragglers": lambda: tables.stragglers(ctx),
+        "waiting": lambda: waiting.section(ctx),
+        "timeline": lambda: timeline.section(ctx),
+        "critical path": lambda: critical.section(ctx),
+        "findings": lambda: findings.section(ctx),
+        "tables": lambda: tables.section(summary),
+        "quality": lambda: quality.section(ctx, summary),
+        "definitions": lambda: glossary.section(ctx, summary),
+    }
+    sections: list[Section] = []
+    for done, (name, make) in enumerate(makers.items(), 1):
+        made = make()
+        sections += made if isinstance(made, list) else [made]
         if progress:
             progress(done, len(makers), name)
     return page.assemble(title or _title(source), sections, data(source))

@@ -18,6 +18,7 @@ ZOOM = (
     ("in", "+", "zoom in"), ("out", "−", "zoom out"), ("left", "◂", "earlier"), ("right", "▸", "later"),
     ("all", "whole", "show all"),
 )  # fmt: skip
+BOKEH = "bokeh"
 MISSING = "the HTML report needs HoloViews and Bokeh: pip install 'tracekit[plots]'"
 
 
@@ -99,11 +100,12 @@ def require() -> None:
 def draw(picture: Picture) -> Chart:
     """Render boxes with HoloViews and make them embeddable."""
     import holoviews as hv
+    import holoviews.plotting.bokeh  # registers the renderer; the caller's current backend stays as it is
 
-    _backend()
     elements = [_element(layer) for layer in picture.layers]
     plot = hv.Overlay(elements) if len(elements) > 1 else elements[0]
-    figure = hv.render(plot.opts(responsive=True, height=picture.height, show_legend=False, **_scales(picture)))
+    plot = plot.opts(responsive=True, height=picture.height, show_legend=False, backend=BOKEH, **_scales(picture))
+    figure = hv.render(plot, backend=BOKEH)
     renderers = [r for r in figure.renderers if hasattr(r, "data_source")]
     for layer, renderer in zip(picture.layers, renderers, strict=True):
         renderer.data_source.data = dict(layer.columns)
@@ -116,7 +118,7 @@ def _element(layer: Layer) -> Any:
     """The HoloViews element of a layer; it needs data to choose its glyph, also where the browser brings it later."""
     import holoviews as hv
 
-    common: dict[str, Any] = {"tools": [], "default_tools": [], "toolbar": None}
+    common: dict[str, Any] = {"tools": [], "default_tools": [], "toolbar": None, "backend": BOKEH}
     if layer.kind == "boxes":
         sides = ["left", "bottom", "right", "top"]
         data = {**{k: _floats(layer.columns[k]) for k in sides}, "colour": list(layer.columns["colour"]) or ["#000000"]}
@@ -151,13 +153,6 @@ def _plain(renderer: Any, layer: Layer) -> None:
     renderer.selection_glyph = renderer.nonselection_glyph = renderer.hover_glyph = renderer.muted_glyph = None
 
 
-def _backend() -> None:
-    import holoviews as hv
-    import holoviews.plotting.bokeh
-
-    hv.Store.set_current_backend("bokeh")
-
-
 def _scales(picture: Picture) -> dict[str, Any]:
     x, y = picture.x, picture.y
     return {"xlim": (x.start, x.end), "ylim": (y.start, y.end), "xlabel": x.label, "ylabel": y.label,
@@ -167,13 +162,14 @@ def _scales(picture: Picture) -> dict[str, Any]:
 def finish(figure: Any, picture: Picture) -> Chart:
     """Fixed ranges, ticks with their text, hover text, and the item for the browser."""
     from bokeh.embed import json_item
-    from bokeh.models import BoxZoomTool, FixedTicker, HoverTool, Range1d
+    from bokeh.models import BoxZoomTool, FixedTicker, HoverTool, NoOverlap, Range1d
 
     figure.x_range = Range1d(start=picture.x.start, end=picture.x.end, name=f"{picture.name}:x")
     figure.y_range = Range1d(start=picture.y.start, end=picture.y.end, name=f"{picture.name}:y")
     figure.output_backend, figure.toolbar_location = "canvas", None
     figure.min_border_top = figure.min_border_right = 6
     figure.min_border_left = figure.min_border_bottom = 4
+    figure.xaxis[0].major_label_policy = NoOverlap()
     for axis, said in ((figure.xaxis[0], picture.x), (figure.yaxis[0], picture.y)):
         axis.axis_label = said.label
         if said.ticks is not None:

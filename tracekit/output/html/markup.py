@@ -84,35 +84,51 @@ def legend(entries: Iterable[tuple[str, str]]) -> str:
 
 
 def table(
-    heads: Sequence[str], rows: Sequence[Sequence[str]], *, left: int = 1, caption: str = "", id_: str = ""
+    heads: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    left: int | Sequence[bool] = 1,
+    caption: str = "",
+    id_: str = "",
+    told: bool = True,
 ) -> str:
-    """A table of ready HTML cells; the first `left` columns are text, the others numbers."""
+    """A table of ready HTML cells.
+
+    left: how many of the first columns are text, or whether each is; the others are numbers.
+    told: whether the caption is seen, or only heard.
+    """
     if not rows:
         return ""
-    head = "".join(f'<th scope="col"{_kind(i, left)}>{h}</th>' for i, h in enumerate(heads))
+    texts = [i < left for i in range(len(heads))] if isinstance(left, int) else left
+    kinds = ["" if text else ' class="n"' for text in texts]
+    head = "".join(f'<th scope="col"{k}>{h}</th>' for k, h in zip(kinds, heads, strict=True))
     body = "".join(
-        "<tr>" + "".join(f"<td{_kind(i, left)}>{c}</td>" for i, c in enumerate(row)) + "</tr>\n" for row in rows
+        "<tr>" + "".join(f"<td{k}>{c}</td>" for k, c in zip(kinds, row, strict=True)) + "</tr>\n" for row in rows
     )
     name = f' id="{esc(id_)}"' if id_ else ""
-    below = f"<figcaption>{esc(caption)}</figcaption>" if caption else ""
+    below = f"<figcaption>{esc(caption)}</figcaption>" if caption and told else ""
     return (
         f'<figure><div class="wide" tabindex="0" role="region" aria-label="{esc(caption or "table")}"><table{name}>'
         f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>{below}</figure>"
     )
 
 
-def _kind(column: int, left: int) -> str:
-    return "" if column < left else ' class="n"'
-
-
-def grid(found: Grid) -> str:
-    """A table of the other reports; its cells are text."""
-    left = next(
-        (i for i, c in enumerate(zip(*found.rows, strict=True)) if any(x[:1].isdigit() for x in c)), len(found.columns)
-    )
-    rows = [[esc(clip(c)) for c in row] for row in found.rows]
+def grid(found: Grid, *, titled: bool = True) -> str:
+    """A table of the other reports; its cells are text. titled: with its title beneath."""
+    figures = [all(x[:1].isdigit() or x[:1] in "–-" for x in c) for c in zip(*found.rows, strict=True)]
+    rows = [[f'<span class="long">{esc(c)}</span>' if len(c) > LONG else esc(c) for c in row] for row in found.rows]
     notes = "".join(f'<p class="note">{esc(n)}</p>' for n in found.notes)
-    return table([esc(c) for c in found.columns], rows, left=max(1, left), caption=found.title) + notes
+    heads = [esc(c) for c in found.columns]
+    return table(heads, rows, left=[not f for f in figures], caption=found.title, told=titled) + notes
+
+
+LONG = 48
+"""Characters above which a cell breaks into lines."""
+
+
+def folds(grids: Iterable[Grid], title: str = "") -> str:
+    """Tables of the other reports whose title begins so, each folded."""
+    return "".join(details(g.title, grid(g, titled=False)) for g in grids if g.title.startswith(title))
 
 
 def details(summary: str, inside: str) -> str:

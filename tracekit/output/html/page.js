@@ -47,7 +47,15 @@
     for (const e of entries) if (e.isIntersecting) { watch.unobserve(e.target); later(e.target); }
   }, {rootMargin: "400px"});
   all(".chart").forEach((place) => watch.observe(place));
-  addEventListener("beforeprint", () => all(".chart").forEach(later));
+  addEventListener("load", () => setTimeout(() => all(".chart").forEach(later), 300)); // the others after those in view
+  let folded = [];
+  addEventListener("beforeprint", () => {
+    folded = all("details:not([open])");
+    folded.forEach((d) => { d.open = true; });
+    const widest = Math.max(1, ...all(".chart").map((c) => c.clientWidth));
+    root.style.setProperty("--print-zoom", Math.min(1, 690 / widest)); // canvases keep the width of the screen
+  });
+  addEventListener("afterprint", () => folded.forEach((d) => { d.open = false; }));
 
   const model = (chart, name) => drawn.get(chart)?.get_model_by_name(`${chart}:${name}`);
   function fill(chart, layer, data) { const source = model(chart, layer); if (source) source.data = data; }

@@ -21,7 +21,7 @@ def section(ctx: Context, summary: Summary) -> Section:
     """The lines of the other reports, and the tables behind them."""
     lines = "".join(f"<li>{m.esc(line)}</li>" for line in summary.data)
     inside = f'<ul class="lines">{lines}</ul>{_coverage(ctx)}{_health(ctx)}{_ranks(ctx)}{_clocks(ctx)}'
-    inside += "".join(m.details(g.title, m.grid(g)) for g in summary.grids if g.title.startswith("call sites without"))
+    inside += m.folds(summary.grids, "call sites without")
     return Section("quality", TITLE, inside)
 
 

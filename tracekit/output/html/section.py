@@ -39,7 +39,7 @@ class Section:
 
 _SHORT = {
     "breakdown": "Step", "strategies": "Strategies", "theory": "Theory", "waiting": "Waiting", "timeline": "Timeline",
-    "quality": "Data",
+    "quality": "Data", "tables": "Tables", "stragglers": "Stragglers",
 }  # fmt: skip
 
 

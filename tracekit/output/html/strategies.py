@@ -55,9 +55,7 @@ def section(ctx: Context, summary: Summary) -> Section:
     names = list(dict.fromkeys(s for (s, _), _ in timed))
     legend = m.legend((colours.strategy(n), n) for n in names)
     body = lead + legend + chart.html() + _table(ctx, found)
-    body += "".join(
-        m.details(g.title, m.grid(g)) for g in summary.grids if g.title.startswith("call sites with most exposed")
-    )
+    body += m.folds(summary.grids, "call sites with most exposed")
     return Section("strategies", TITLE, body, [chart])
 
 

@@ -35,6 +35,7 @@ ACTIVITY = ("rank", "device", "ts_ns", "dur_ns", "kind")
 CALL = ("rank", "device", "ts_ns", "dur_ns", "strategy", "arrival_ns")
 MOST_BLOCKS = 400_000
 FINEST = 1500
+MOST_LANES = 256
 OTHER_KINDS = {"fused": "#7a6fc0", "copy": colours.CLASSES["exposed_copy_ns"]}
 
 
@@ -49,7 +50,8 @@ def section(ctx: Context) -> Section:
         for s in ctx.source.rows("steps")
         if s["step"] == ctx.step
     }
-    ranks = blocks(ctx, windows)
+    shown = _spread(windows)
+    ranks = blocks(ctx, shown)
     if not ranks:
         return Section.empty("timeline", TITLE, "No activity lies in this step.")
     begin = min(r["start"] for r in ranks)
@@ -69,17 +71,27 @@ def section(ctx: Context) -> Section:
         f'<p class="pick"><label>rank <select data-rank="0">{listed}</select></label> '
         f'<label>beside it <select data-rank="1"><option value="">none</option>{listed}</select></label></p>'
     )
-    shown = dict.fromkeys(lane["name"] for r in ranks for lane in r["lanes"] if lane["kind"] == "comm")
-    signs = [("compute", colours.COMPUTE), *((s, colours.strategy(s)) for s in shown), *OTHER_KINDS.items()]
+    strategies = dict.fromkeys(lane["name"] for r in ranks for lane in r["lanes"] if lane["kind"] == "comm")
+    signs = [("compute", colours.COMPUTE), *((s, colours.strategy(s)) for s in strategies), *OTHER_KINDS.items()]
     legend = m.legend((c, n) for n, c in signs if any(lane["name"] == n for r in ranks for lane in r["lanes"]))
     aligned = "on the common clock" if all(r["aligned"] for r in ranks) else "each rank on its own clock"
+    few = "" if len(shown) == len(windows) else f" {len(shown)} of {len(windows)} ranks, evenly spread."
     lead = (
         f'<p class="lead">Step {m.esc(ctx.step)}, {aligned}. Exposed communication is solid, hidden pale. A block is '
-        "as high as it was busy. Drag to zoom.</p>"
+        f"as high as it was busy. Drag to zoom.{few}</p>"
     )
     sums = '<div data-note="timeline" aria-live="polite"></div>'
     payload = {"step": ctx.step, "length_ns": length, "ranks": packed(ranks)}
     return Section("timeline", TITLE, lead + choice + legend + chart.html() + sums, [chart], {"timeline": payload})
+
+
+def _spread(windows: dict[Lane, tuple[int, int]]) -> dict[Lane, tuple[int, int]]:
+    """At most so many of the ranks as a page holds."""
+    lanes = sorted(windows, key=lambda p: (p[0] is None, p[0] or 0, p[1]))
+    if len(lanes) <= MOST_LANES:
+        return windows
+    places = np.linspace(0, len(lanes) - 1, MOST_LANES).round().astype(int).tolist()
+    return {lanes[i]: windows[lanes[i]] for i in places}
 
 
 def packed(ranks: list[Row]) -> str:
@@ -114,24 +126,17 @@ def blocks(ctx: Context, windows: dict[Lane, tuple[int, int]]) -> list[Row]:
 
 def _by_lane(tables: Iterator[pa.Table], windows: dict[Lane, tuple[int, int]]) -> Iterator[tuple[Lane, Row]]:
     """(lane, columns as arrays) of the rows that overlap the lane's window."""
+    import pyarrow.compute as pc
+
     for data in tables:
+        data = data.filter(pc.and_(pc.is_valid(data["ts_ns"]), pc.is_valid(data["dur_ns"])))
         columns = {n: _array(data.column(n)) for n in data.column_names}
-        timed = (
-            ~np.isnan(columns["ts_ns"].astype(float))
-            if columns["ts_ns"].dtype == object
-            else np.ones(data.num_rows, bool)
-        )
+        ts, ends = columns["ts_ns"], columns["ts_ns"] + columns["dur_ns"]
         for lane, (begin, end) in windows.items():
-            mine = (
-                timed & _is(columns["rank"], lane[0]) & (_is(columns["device"], lane[1]) | _is(columns["device"], None))
-            )
-            if not mine.any():
-                continue
-            part = {n: v[mine] for n, v in columns.items()}
-            ts, dur = part["ts_ns"].astype(np.int64), part["dur_ns"].astype(np.int64)
-            inside = (ts < end) & (ts + dur > begin)
-            if inside.any():
-                yield lane, {n: v[inside] for n, v in part.items()}
+            mine = _is(columns["rank"], lane[0]) & (_is(columns["device"], lane[1]) | _is(columns["device"], None))
+            mine &= (ts < end) & (ends > begin)
+            if mine.any():
+                yield lane, {n: v[mine] for n, v in columns.items()}
 
 
 def _array(column: pa.ChunkedArray) -> NDArray[Any]:
@@ -172,8 +177,8 @@ def _lanes(data: Row, calls: Row | None, begin: int, end: int, finest: int) -> I
 
 
 def _clipped(data: Row, which: NDArray[np.bool_], begin: int, end: int) -> Spans:
-    ts = data["ts_ns"][which].astype(np.int64)
-    stop = ts + data["dur_ns"][which].astype(np.int64)
+    ts = data["ts_ns"][which]
+    stop = ts + data["dur_ns"][which]
     return np.clip(ts, begin, end), np.clip(stop, begin, end)
 
 

@@ -17,14 +17,15 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 COSTS = 3
-WORTH = 0.002
+WORTH = 0.005
 """Share of a step below which a replay's saving is not worth a card."""
 
 
 def section(ctx: Context, summary: Summary) -> Section:
     """What the job is, what it loses, and what of that could be saved."""
     tiles = [t for t in (*_times(ctx), _overlap(ctx), _bubble(ctx), _utilisation(ctx), _late(ctx)) if t]
-    body = f'<p class="job">{m.esc(summary.header)}</p><p class="verdict">{m.esc(summary.verdict)}</p>'
+    said = "\n".join(map(m.esc, summary.verdict.split("\n")))
+    body = f'<p class="job">{m.esc(summary.header)}</p><p class="verdict">{said}</p>'
     body += f'<dl class="tiles">{"".join(tiles)}</dl>'
     body += f"<h3>Largest avoidable costs</h3>{_costs(ctx)}"
     return Section("verdict", "Verdict", body)
@@ -101,9 +102,10 @@ def _costs(ctx: Context) -> str:
 
 
 _REPLAYS = {
-    "no-stragglers": "every rank as fast as is typical of its place",
-    "balanced-stages": "pipeline stages of equal length",
+    "no-stragglers": "Every rank as fast as is typical of its place",
+    "balanced-stages": "Pipeline stages of equal length",
 }
+_BASES = {"critical-path": "the step", "pipeline": "the pipeline's window"}
 
 
 def _replays(ctx: Context) -> list[tuple[float, str]]:
@@ -117,11 +119,11 @@ def _replays(ctx: Context) -> list[tuple[float, str]]:
         if (w["saved_ratio"] or 0) < WORTH:
             continue
         link = ctx.terms.link("what_if", "saved_ns", "saved in a replay")
+        share = f"{100 * w['saved_ratio']:.1f} % of {_BASES.get(w['basis'], w['basis'])}"
+        error = f"error of the replay {100 * (w['error'] or 0):.1f} %"
         card = (
             f'<li style="--c:{colours.WAITING}"><p class="amount">{m.time(w["saved_ns"])} ms '
-            f"<span>of a step, {link}</span></p>"
-            f"<p>{m.esc(what)}: {m.esc(said)} ({100 * w['saved_ratio']:.1f} %, replay of the {m.esc(w['basis'])}, "
-            f"error {100 * (w['error'] or 0):.1f} %)</p></li>"
+            f"<span>of a step, {link}</span></p><p>{m.esc(f'{said} ({what}): {share}; {error}')}</p></li>"
         )
         out.append((w["saved_ns"], card))
     return out

@@ -19,8 +19,10 @@ Row = dict[str, Any]
 TITLE = "Waiting and load by rank"
 MOST_CELLS = 20_000
 MOST_RANKS = 64
-RAMP = ("#00224e", "#233e6c", "#4b546c", "#6c6e72", "#8d8878", "#b0a473", "#d5c164", "#fee838")
-"""Cividis (Nuñez et al. 2018): even steps in lightness for readers with and without colour vision deficiency."""
+MOST_ORIGINS = 12
+RAMP = ("#233e6c", "#4b546c", "#6c6e72", "#8d8878", "#b0a473", "#d5c164", "#fee838")
+"""Cividis (Nuñez et al. 2018), even in lightness for every kind of colour vision, without its darkest end, which a dark
+ground would hide."""
 
 
 def section(ctx: Context) -> Section:
@@ -54,7 +56,7 @@ def section(ctx: Context) -> Section:
         chart, scale, table = blame
         charts.append(chart)
         panes.append(("who waits for whom", scale + chart.html() + table))
-    return Section("waiting", TITLE, m.tabs("waiting", panes) + _table(ctx), charts)
+    return Section("waiting", TITLE, m.tabs("waiting", panes) + _table(ctx) + _origins(ctx), charts)
 
 
 def _sums(rows: Sequence[Row], pick: Callable[[Row], int | None]) -> dict[tuple[Any, ...], int | None]:
@@ -186,6 +188,25 @@ def _pairs(ctx: Context) -> dict[tuple[int, int], int]:
         for key, ns in zip(zip(last[at[hit]].tolist(), rank.tolist(), strict=True), wait.tolist(), strict=True):
             out[key] = out.get(key, 0) + ns
     return {k: v for k, v in out.items() if k[0] != k[1]}
+
+
+def _origins(ctx: Context) -> str:
+    """Where lateness began, followed back through ranks that were late only because others were; summed over steps."""
+    sums: dict[tuple[int | None, str], dict[str, int]] = {}
+    for r in ctx.source.rows("blame"):
+        into = sums.setdefault((r["rank"], r["cause"]), {"wait_ns": 0, "direct_ns": 0, "calls": 0})
+        for name in into:
+            into[name] += r[name]
+    said = {"rank": "began on rank", "cause": "cause", "wait_ns": "waiting (ms)", "direct_ns": "of it direct",
+            "calls": "collectives"}  # fmt: skip
+    heads = [ctx.terms.link("blame", n, text) for n, text in said.items()]
+    cells = [
+        [m.esc("not told" if rank is None else rank), m.esc(cause), m.time(s["wait_ns"]), m.time(s["direct_ns"]),
+         m.number(s["calls"])]
+        for (rank, cause), s in sorted(sums.items(), key=lambda kv: -kv[1]["wait_ns"])[:MOST_ORIGINS]
+    ]  # fmt: skip
+    caption = "where lateness in collectives began, and why; waiting summed over ranks and steps"
+    return m.table(heads, cells, left=2, caption=caption, id_="origins-table")
 
 
 def _table(ctx: Context) -> str:
