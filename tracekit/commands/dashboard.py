@@ -13,7 +13,7 @@ import click
 @click.option("--address", default="127.0.0.1", show_default=True, metavar="HOST",
               help="Address to listen on; another than this machine's lets others read the runs.")  # fmt: skip
 @click.option("--origin", "origins", multiple=True, metavar="HOST:PORT",
-              help="Address under which readers may open it, besides this machine's (a proxy's); repeatable.")  # fmt: skip
+              help="Address under which readers may open it, besides this machine's, as behind a proxy.")  # fmt: skip
 @click.option(
     "--last", type=click.IntRange(min=1), default=100, show_default=True, metavar="N", help="Show the newest N runs."
 )

@@ -32,12 +32,11 @@ class Session:
     """What one reader sees. The address is the state: links, widgets, back and forward all go through it."""
 
     def __init__(self, found: Store, search: str = "") -> None:
-        import panel as pn
-
+        pn = _panel()
         self._found = found
         self._css = _file("dashboard.css")
         self._quiet = False
-        self._widgets = {
+        self._widgets: dict[str, Any] = {
             name: pn.widgets.Select(name=name, options={"all": ALL}, width=width, stylesheets=[self._css])
             for name, width in (("run", 260), ("step", 150), ("rank", 120), ("strategy", 160))
         }
@@ -61,8 +60,7 @@ class Session:
         self.body[:] = [self._pane(p) for p in shown]
 
     def _pane(self, part: view.Part) -> Any:
-        import panel as pn
-
+        pn = _panel()
         if isinstance(part, str):
             return pn.pane.HTML(part, sizing_mode="stretch_width", stylesheets=[self._css], margin=0)
         if isinstance(part, list):
@@ -73,7 +71,7 @@ class Session:
     def _fill(self, where: Where, listed: Sequence[str]) -> None:
         """Set the widgets to a place, with what can be chosen there; nobody is told of it as a choice."""
         options: dict[str, list[str]] = {"run": list(reversed(listed)), "step": [], "rank": [], "strategy": []}
-        if where.run in listed:
+        if where.run is not None and where.run in listed:
             data = dataset.read(self._found.runs()[where.run].folder)
             options["step"] = [str(s) for s in sorted(set(data.arrow("steps", ["step"]).column("step").to_pylist()))]
             ranks = set(data.arrow("totals", ["rank"]).column("rank").to_pylist())
@@ -102,8 +100,7 @@ def application(found: Store) -> Callable[[], Any]:
     """What the server calls for each reader: a page at the place that its address names."""
 
     def page() -> Any:
-        import panel as pn
-
+        pn = _panel()
         location = pn.state.location
         session = Session(found, location.search if location is not None else "")
         if location is not None:
@@ -134,8 +131,7 @@ def serve(
     Only pages from this machine, or from `origins` (host:port), may connect: another site's page in the same browser
     cannot read the runs. UsageError when the port is taken.
     """
-    import panel as pn
-
+    pn = _panel()
     found.runs()  # nothing to show is told before anything is started
     port = port or _free(address)
     allowed = [f"{host}:{port}" for host in dict.fromkeys(("localhost", "127.0.0.1", address))] + list(origins)
@@ -163,6 +159,13 @@ def _free(address: str) -> int:
             return int(s.getsockname()[1])
     except OSError as e:
         raise UsageError(f"--address {address}: cannot be listened on ({e.strerror or e})") from e
+
+
+def _panel() -> Any:
+    """Panel, whose classes have no types; loaded when the dashboard starts."""
+    import panel
+
+    return panel
 
 
 def _file(name: str) -> str:

@@ -46,18 +46,19 @@ def steps(rows: Mapping[int, Row]) -> Any:
 
 def _figure(names: Sequence[str], label: str, words: str) -> tuple[Any, dict[str, Any]]:
     """A figure over a row of names, and the columns of their places and texts."""
-    from bokeh.models import FixedTicker, Range1d
-    from bokeh.plotting import figure
+    from bokeh import models, plotting
+
+    bokeh: Any = models  # its types know no plain numbers for ranges
 
     texts = [clean(n)[:120] for n in names]
     at = list(range(len(texts)))
-    fig = figure(
+    fig: Any = plotting.figure(
         height=HEIGHT, sizing_mode="stretch_width", toolbar_location=None, tools="", y_axis_label=label, name=words,
-        x_range=Range1d(-0.6, len(at) - 0.4),
+        x_range=bokeh.Range1d(-0.6, len(at) - 0.4),
     )  # fmt: skip
     every = max(1, -(-len(at) // 6))
     shown = at[::-1][::every][::-1]
-    fig.xaxis.ticker = FixedTicker(ticks=shown)
+    fig.xaxis.ticker = bokeh.FixedTicker(ticks=shown)
     fig.xaxis.major_label_overrides = {i: texts[i] if len(texts[i]) <= 18 else f"{texts[i][:17]}…" for i in shown}
     fig.xgrid.grid_line_color = None
     fig.y_range.start = 0

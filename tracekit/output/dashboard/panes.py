@@ -69,7 +69,7 @@ def tile(label: str, value: str, note: str = "") -> str:
 def run_table(found: Mapping[str, StoredRun], figures: Mapping[str, Overview | str]) -> str:
     """The runs, newest first; instead of the figures of a run that cannot be read stands why."""
     rows = []
-    for name, run in reversed(found.items()):
+    for name, run in reversed(list(found.items())):
         f = figures[name]
         head = [link(Where(run=name), m.esc(m.clip(name, 48))), m.esc(started(run))]
         if isinstance(f, str):
@@ -134,8 +134,8 @@ def strategy_table(where: Where, found: Mapping[str, Row], window: float | None)
         ])  # fmt: skip
     heads = ["strategy", "calls", "total, ms", "hidden, ms", "exposed, ms", "of it waiting", "of the step"]
     caption = (
-        "Means of a rank and step. Exposed: each instant divided equally among the strategies active in it, so that the "
-        "column adds up; – where it was not measured"
+        "Means of a rank and step. Exposed: each instant divided equally among the strategies active in it, so that "
+        "the column adds up; – where it was not measured"
     )
     return table(heads, rows, text=(0,), caption=caption)
 
