@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from tracekit.output.runs import StoredRun
+
 Row = dict[str, Any]
 Place = tuple[Any, Any, Any]
 CLASSES = (
@@ -62,15 +64,15 @@ class Store:
         self._kept: dict[tuple[str, int], Overview] = {}
         self._lock = threading.Lock()
 
-    def runs(self) -> dict[str, runs.StoredRun]:
+    def runs(self) -> dict[str, StoredRun]:
         """The newest `last` runs by name, oldest first. UnusableInput when a folder holds none."""
-        found: list[tuple[str, runs.StoredRun]] = []
+        found: list[tuple[str, StoredRun]] = []
         for folder in self.folders:
             several = [runs.stored(folder)] if dataset.is_dataset(folder) else runs.runs(folder)
             found += [(folder.name, run) for run in several]
         found.sort(key=lambda f: (f[1].started_ns, f[1].name))
         names = [run.name for _, run in found]
-        out: dict[str, runs.StoredRun] = {}
+        out: dict[str, StoredRun] = {}
         for folder_name, run in found[-self.last :]:
             name = run.name if names.count(run.name) == 1 else f"{folder_name}/{run.name}"
             while name in out:
@@ -78,7 +80,7 @@ class Store:
             out[name] = run
         return out
 
-    def overview(self, run: runs.StoredRun) -> Overview:
+    def overview(self, run: StoredRun) -> Overview:
         """Key figures of a run. BrokenInput when a table cannot be read."""
         key = (str(run.folder), (run.folder / dataset.MANIFEST).stat().st_mtime_ns)
         with self._lock:

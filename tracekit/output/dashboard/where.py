@@ -40,7 +40,9 @@ class Where:
 
     def to(self, **changes: Any) -> Where:
         """The place after a choice; what was chosen within the former one is taken back."""
-        below = {name: 0 if name == "page" else None for c in changes for name in _BELOW[c] if name not in changes}
+        below: dict[str, Any] = {
+            name: 0 if name == "page" else None for c in changes for name in _BELOW[c] if name not in changes
+        }
         return replace(self, **below, **changes)
 
     @property
