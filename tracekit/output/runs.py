@@ -89,7 +89,7 @@ def append(run: RunTables, root: str | Path, name: str | None = None, *, overwri
 def runs(root: str | Path) -> list[StoredRun]:
     """The runs of a dataset, oldest first. UnusableInput when there is none; a folder without a manifest is no run."""
     folders = sorted(Path(root).glob(f"{PREFIX}*")) if Path(root).is_dir() else []
-    found = [_stored(f) for f in folders if dataset.is_dataset(f)]
+    found = [stored(f) for f in folders if dataset.is_dataset(f)]
     if not found and dataset.is_dataset(root):
         raise UnusableInput(f"{root}: a dataset of one run; name the folder of many runs")
     if not found and Path(root).is_file():
@@ -99,7 +99,8 @@ def runs(root: str | Path) -> list[StoredRun]:
     return sorted(found, key=lambda r: (r.started_ns, r.name))
 
 
-def _stored(folder: Path) -> StoredRun:
+def stored(folder: Path) -> StoredRun:
+    """A dataset folder as a run of its own, by the folder's name."""
     opened = dataset.read(folder)
     origin, ranks = opened.manifest.get("origin_unix_ns"), opened.manifest.get("world_size")
     if not all(v is None or (isinstance(v, int) and abs(v) < 1 << 63) for v in (origin, ranks)):
