@@ -16,7 +16,7 @@ import numpy as np
 
 from tracekit.errors import UnusableInput
 from tracekit.model import DeviceClass
-from tracekit.parsers.columns import DEVICE_CATS, HOST_CATS, MTIA_CAT, RECORDING, Columns, peer
+from tracekit.parsers.columns import DEVICE_CATS, HOST_CATS, MTIA_CAT, RECORDING, Column, Columns, peer
 from tracekit.parsers.comm import COMM_NAME
 from tracekit.parsers.convert import MAX_DUR_NS
 from tracekit.parsers.decode import Args
@@ -275,7 +275,7 @@ class _Numbered:
 _LAST = (np.int32, np.int64, np.int64, np.int64)
 
 
-def _append(out: dict[str, list[Any]], table: Table) -> None:
+def _append(out: dict[str, Column], table: Table) -> None:
     for field, column in out.items():
         column.append(table[field])
 

@@ -200,7 +200,7 @@ class KinetoReader:
 
     def _base(self, meta: TraceMeta) -> int:
         """Relative times get the file's base; times that are absolute already do not."""
-        last = max((int(p.max()) for t in (self.columns.host, self.columns.device) for p in t["ts"]), default=0)
+        last = max(t["ts"].last(len(t["ts"])).max(initial=0) for t in (self.columns.host, self.columns.device))
         return 0 if last >= UNIX_NS else (meta.base_ns or 0)
 
     def _account(self, doc: Document, odd: list[tuple[str, str, str]]) -> None:
