@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tracekit.model import (
-    CommArgs,
     DeviceAnnotations,
     DeviceRows,
     HealthEntry,
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tracekit.parsers.columns import Column, Columns
+    from tracekit.parsers.comm import Records
 
     Table = dict[str, NDArray[Any]]
 
@@ -233,7 +233,7 @@ def rank_trace(
     tables: Tables,
     names: list[str],
     tracks: list[Track],
-    comm: list[CommArgs],
+    comm: Records,
     counts: dict[str, int],
     health: list[HealthEntry],
 ) -> RankTrace:
@@ -258,15 +258,16 @@ def rank_trace(
     )
 
 
-def _renumber(comm: list[CommArgs], host: Table, device: Table) -> list[CommArgs]:
+def _renumber(comm: Records, host: Table, device: Table) -> Records:
     """Communication records in the order of their rows, host before device."""
-    ordered: list[int] = []
+    ordered = []
+    at = 0
     for table in (host, device):
         rows = np.flatnonzero(table["comm"] >= 0)
-        used = table["comm"][rows]
-        table["comm"][rows] = np.arange(len(ordered), len(ordered) + len(rows), dtype=np.int32)
-        ordered += used.tolist()
-    return [comm[i] for i in ordered]
+        ordered.append(table["comm"][rows])
+        table["comm"][rows] = np.arange(at, at + len(rows), dtype=np.int32)
+        at += len(rows)
+    return comm.picked(np.concatenate(ordered))
 
 
 def _coordinates(proc: str) -> dict[str, int] | None:

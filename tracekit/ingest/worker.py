@@ -206,6 +206,8 @@ def _work(number: int, path: str, options: Options) -> list[PartResult]:
         del trace  # the parsed rows are not needed any more: keep the peak at one trace
         _give_back_freed_memory()
         out.append(_analyse(labelled, observed, job, f"{number:06d}-{len(out)}", options))
+        del labelled
+        _give_back_freed_memory()
     return out
 
 
@@ -220,13 +222,16 @@ def _give_back_freed_memory() -> None:
 
 
 def _analyse(labelled: LabelledRank, observed: Observed, job: Job, name: str, options: Options) -> PartResult:
+    import pyarrow as pa
+
     from tracekit.analysis import analyze_rank
 
     origin = labelled.window_ns[0]
     tables = analyze_rank(labelled, origin_ns=origin)
     detail = _spill(labelled, tables, name, options) if options.detail else {}
-    tables.activities = tables.activities.slice(0, 0)
-    tables.collectives = tables.collectives.slice(0, 0)
+    # A slice would keep all rows alive, `empty_table` would import pandas.
+    tables.activities = pa.Table.from_batches([], tables.activities.schema)
+    tables.collectives = pa.Table.from_batches([], tables.collectives.schema)
     return PartResult(
         meta=labelled.meta,
         window=labelled.window_ns,
