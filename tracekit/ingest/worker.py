@@ -196,29 +196,21 @@ def work(number: int, path: str, options: Options) -> list[PartResult] | Failure
 
 
 def _work(number: int, path: str, options: Options) -> list[PartResult]:
+    from tracekit.parsers.memory import give_back
+
     rules = rules_of(options)
     traces = read(path, rules, options)
-    _give_back_freed_memory()
+    give_back()
     out: list[PartResult] = []
     while traces:
         trace = traces.pop(0)
         labelled, observed, job = label(trace, rules, options)
         del trace  # the parsed rows are not needed any more: keep the peak at one trace
-        _give_back_freed_memory()
+        give_back()
         out.append(_analyse(labelled, observed, job, f"{number:06d}-{len(out)}", options))
         del labelled
-        _give_back_freed_memory()
+        give_back()
     return out
-
-
-def _give_back_freed_memory() -> None:
-    """Return what parse and labels freed to the system (glibc keeps it): a fifth of the peak; a no-op elsewhere."""
-    import ctypes
-
-    try:
-        ctypes.CDLL(None).malloc_trim(0)
-    except (OSError, AttributeError, TypeError):
-        return
 
 
 def _analyse(labelled: LabelledRank, observed: Observed, job: Job, name: str, options: Options) -> PartResult:
