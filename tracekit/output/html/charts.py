@@ -162,13 +162,14 @@ def _scales(picture: Picture) -> dict[str, Any]:
 def finish(figure: Any, picture: Picture) -> Chart:
     """Fixed ranges, ticks with their text, hover text, and the item for the browser."""
     from bokeh.embed import json_item
-    from bokeh.models import BoxZoomTool, FixedTicker, HoverTool, Range1d
+    from bokeh.models import BoxZoomTool, FixedTicker, HoverTool, NoOverlap, Range1d
 
     figure.x_range = Range1d(start=picture.x.start, end=picture.x.end, name=f"{picture.name}:x")
     figure.y_range = Range1d(start=picture.y.start, end=picture.y.end, name=f"{picture.name}:y")
     figure.output_backend, figure.toolbar_location = "canvas", None
     figure.min_border_top = figure.min_border_right = 6
     figure.min_border_left = figure.min_border_bottom = 4
+    figure.xaxis[0].major_label_policy = NoOverlap()
     for axis, said in ((figure.xaxis[0], picture.x), (figure.yaxis[0], picture.y)):
         axis.axis_label = said.label
         if said.ticks is not None:

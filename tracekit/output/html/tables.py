@@ -25,7 +25,7 @@ def hang(ctx: Context) -> list[Section]:
 
 
 def stragglers(ctx: Context) -> list[Section]:
-    """What-if by replay of operation tables; nothing without any."""
+    """What-if by replay of operations, of tables or of traces; nothing without any."""
     rows = ctx.source.rows("stragglers")
     if not rows:
         return []
@@ -35,7 +35,7 @@ def stragglers(ctx: Context) -> list[Section]:
     body += "".join(
         f"<h3>{m.esc(g.title)}</h3>{m.grid(g, titled=False)}" for g in found.grids(rows, all_ranks=False, steps=False)
     )
-    return [Section("stragglers", "Stragglers in operation tables", body)]
+    return [Section("stragglers", "Stragglers: what fixing them would recover", body)]
 
 
 def section(summary: Summary) -> Section:
