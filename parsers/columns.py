@@ -56,19 +56,19 @@ _NO_ARGS = Args()
 _LEAST = 1 << 12
 """Values a column grows by at least."""
 
-HOST_TYPES = {"ts": np.int64, "dur": np.int64, "name": np.int32, "cat": np.int8, "track": np.int32,
+HOST_TYPES: dict[str, Any] = {"ts": np.int64, "dur": np.int64, "name": np.int32, "cat": np.int8, "track": np.int32,
               "corr": np.int64, "ext": np.int64, "comm": np.int32}  # fmt: skip
-DEVICE_TYPES = {"ts": np.int64, "dur": np.int64, "name": np.int32, "cls": np.int8, "place": np.int32,
+DEVICE_TYPES: dict[str, Any] = {"ts": np.int64, "dur": np.int64, "name": np.int32, "cls": np.int8, "place": np.int32,
                 "stream": np.int64, "corr": np.int64, "ext": np.int64, "nbytes": np.int64, "peer": np.int8,
                 "comm": np.int32}  # fmt: skip
-NOTE_TYPES = {"ts": np.int64, "dur": np.int64, "name": np.int32, "place": np.int32, "stream": np.int64,
+NOTE_TYPES: dict[str, Any] = {"ts": np.int64, "dur": np.int64, "name": np.int32, "place": np.int32, "stream": np.int64,
               "ext": np.int64}  # fmt: skip
 
 
 class Column:
     """Values that come in parts. It grows in place: parts kept until the end would double the memory then."""
 
-    def __init__(self, dtype: type[np.signedinteger[Any]]) -> None:
+    def __init__(self, dtype: Any) -> None:
         self._data: NDArray[Any] = np.empty(0, dtype)
         self._size = 0
 

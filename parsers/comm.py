@@ -147,7 +147,8 @@ class Records(Sequence[CommArgs]):
             return self._made[~of]
         known, has = self._known[of], self._has[at]
         numbers = (self._seq[at] if has & _HAS_SEQ else None, self._id[at] if has & _HAS_ID else None)
-        return CommArgs(*known.before, *numbers, *known.after)
+        values: tuple[Any, ...] = (*known.before, *numbers, *known.after)
+        return CommArgs(*values)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Sequence) and len(self) == len(other) and all(map(eq, self, other))
