@@ -114,12 +114,16 @@ def _message(parts: Sequence[RankCalls], match: Match, flat: Flat, begin: int, o
 
 def _owners_only(parts: Sequence[RankCalls], flat: Flat, out: Waits) -> None:
     """One kernel may serve several calls: its waiting, that for the latest partner, goes to the call that owns it."""
+    owner_of = np.full(len(flat), NO_TIME, np.int64)
+    for p, one in enumerate(parts):
+        mine = np.flatnonzero(flat.part == p)
+        owner_of[mine] = one.number["coalesced_into"][flat.row[mine]]
+    owned = np.flatnonzero(owner_of != NO_TIME).tolist()
+    if not owned:
+        return
     place = {(p, r): i for i, (p, r) in enumerate(zip(flat.part.tolist(), flat.row.tolist(), strict=True))}
-    owners = [p.number["coalesced_into"].tolist() for p in parts]
-    for i, (p, r) in enumerate(zip(flat.part.tolist(), flat.row.tolist(), strict=True)):
-        owner = owners[p][r]
-        if owner == NO_TIME:
-            continue
+    for i in owned:
+        p, owner = int(flat.part[i]), int(owner_of[i])
         at = place.get((p, owner))
         if at is not None and out.wait[i] != NO_TIME and out.wait[i] > out.wait[at]:
             out.wait[at], out.transfer[at], out.reason[at] = out.wait[i], out.transfer[i], None
