@@ -111,12 +111,12 @@ def align(a: Sequence, b: Sequence) -> Aligned | Refused:
 def _ends_apart(a: Sequence, b: Sequence, k: int) -> bool:
     """Whether a shift that contents do not decide pairs calls whose ends lie apart, as those of different calls do.
 
-    Asked where both recordings have calls beyond the common part and no step tells: losses in the middle look so, too.
+    Asked where a recording has calls beyond the common part and no step tells: losses in the middle look so, too.
     """
     i, j = np.arange(len(a))[max(k, 0) :], np.arange(len(b))[max(-k, 0) :]
     common = min(len(i), len(j))
     i, j = i[:common], j[:common]
-    if common == min(len(a), len(b)) or len(np.intersect1d(a.step[a.step >= 0], b.step[b.step >= 0])):
+    if common == len(a) == len(b) or len(np.intersect1d(a.step[a.step >= 0], b.step[b.step >= 0])):
         return False
     use = a.mutual[i] & b.mutual[j] & (a.stop[i] != NO_TIME) & (b.stop[j] != NO_TIME)
     if int(use.sum()) < 2:
