@@ -118,7 +118,8 @@ def _ends_apart(a: Sequence, b: Sequence, k: int) -> bool:
     i, j = i[:common], j[:common]
     if common == len(a) == len(b) or len(np.intersect1d(a.step[a.step >= 0], b.step[b.step >= 0])):
         return False
-    use = a.mutual[i] & b.mutual[j] & (a.stop[i] != NO_TIME) & (b.stop[j] != NO_TIME)
+    sharp = np.maximum(a.slack[i], b.slack[j]) <= END_SKEW_NS  # kernels of expert traffic end less sharply
+    use = sharp & a.mutual[i] & b.mutual[j] & (a.stop[i] != NO_TIME) & (b.stop[j] != NO_TIME)
     if int(use.sum()) < 2:
         return False
     left, right = a.stop[i][use], b.stop[j][use]
