@@ -20,7 +20,7 @@ from tracekit.analysis.crossrank.streams import Stream, find_streams
 from tracekit.model import NO_TIME
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from numpy.typing import NDArray
 
@@ -275,6 +275,7 @@ def _by_order(
             out.leave(p, (r for j, r in enumerate(left[p]) if j not in taken), found.reason)
         else:
             out.leave(p, left[p], found.reason)
+    _check_beyond(left, sequences, base, places, friends, out)
     if stream.kind != "assumed":
         _fill_gaps(left, sequences, base, places, how, out)
     if stream.kind == "assumed" and (why := _not_one_group(parts, stream, sequences, places, fits)):
@@ -298,6 +299,26 @@ def _friends(a: CallSequence, b: CallSequence, pairs: dict[int, int]) -> tuple[d
     i, j = (np.array(column, np.intp) for column in zip(*both, strict=True))
     odd = set(j[strangers(a, b, i, j)].tolist())
     return {i: j for i, j in pairs.items() if j not in odd}, sorted(odd)
+
+
+def _check_beyond(
+    left: dict[int, list[int]],
+    sequences: dict[int, CallSequence],
+    base: int,
+    places: dict[int, dict[int, int]],
+    friends: Callable[..., tuple[dict[int, int], list[int]]],
+    out: Matched,
+) -> None:
+    """Take out calls beyond the reference's recording that the others do not share: fitting it tells nothing there."""
+    beyond = {p: {at: j for at, j in m.items() if not 0 <= at < len(left[base])} for p, m in places.items()}
+    first = max(beyond, key=lambda p: len(beyond[p]))
+    for p in beyond:
+        common = {beyond[first][at]: j for at, j in beyond[p].items() if at in beyond[first]}
+        if p == first or not common:
+            continue
+        odd = set(friends(sequences[first], sequences[p], common)[1])
+        places[p] = {at: j for at, j in places[p].items() if j not in odd}
+        out.leave(p, (left[p][j] for j in odd), "contents-differ")
 
 
 def _fill_gaps(
