@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from typing import TYPE_CHECKING, Any
 
+import et_writer
 import flight_writer
 import pytest
 from job_writer import NCCL, PIDS, SIZE, Job, write
@@ -176,3 +177,53 @@ def test_a_dump_is_joined_with_the_trace_that_the_user_gives_its_rank(tmp_path: 
             c.number + 1 for c in JOB.calls(rank) if c.step in range(2, 5)
         ]
         assert {r["witness"] for r in rows_of(result, rank)} == {"flight-recorder:time"}
+
+
+def test_logs_without_a_rank_are_all_kept(tmp_path: Path) -> None:
+    """A log is missing, so nothing tells the ranks; processes that did the same are no copies of each other."""
+    for r in (0, 1, 2):
+        write(tmp_path / f"nccl.{r}.log", JOB.log(r))
+    result = tk.analyze(tmp_path, workers=1)
+    assert ranks(result) == [(None, "none", True)] * 3
+    assert len(result.arrow("collectives")) == 3 * len(JOB.calls(0))
+
+
+@pytest.mark.parametrize("number", [3, 4])
+def test_a_copy_of_a_log_takes_nobodys_seat(tmp_path: Path, number: int) -> None:
+    """All ranks are told as without copies, and each copy is named with its original."""
+    for r in JOB.ranks:
+        write(tmp_path / f"a.{r}.log", JOB.log(r))
+        if r < number:
+            shutil.copy(tmp_path / f"a.{r}.log", tmp_path / f"copy of {r}.log")
+    result = tk.analyze(tmp_path, workers=1)
+    assert {(r, used) for r, _, used in ranks(result)} == {(r, True) for r in JOB.ranks} | {
+        (r, False) for r in range(number)
+    }
+    check_calls(result)
+    left = [f["message"] for f in result.run.tables["findings"] if f["code"] == "duplicate-rank"]
+    assert len(left) == number
+    assert all("the same recording as" in m for m in left)
+
+
+WHERE: dict[str, Any] = {"schema": "1.0.2-chakra.0.0.4", "where": (4,)}
+
+
+def test_execution_traces_without_a_rank_that_tell_the_same_are_no_copies(tmp_path: Path) -> None:
+    """Nothing in them names the process, so only a file that is the same as a whole is a copy."""
+    for name, extra in (("a", "one"), ("b", "two"), ("copy", "one")):
+        (tmp_path / f"{name}.json").write_text(et_writer.trace(et_writer.record(5, **WHERE), et_writer.node(9, extra)))
+    result = tk.analyze(tmp_path, workers=1)
+    assert [(r, used) for r, _, used in ranks(result)] == [(None, True), (None, True), (None, False)]
+    (left,) = [f["message"] for f in result.run.tables["findings"] if f["code"] == "duplicate-file"]
+    assert left.startswith(f"{tmp_path / 'copy.json'} left out: the same recording as {tmp_path / 'a.json'}")
+
+
+def test_an_execution_trace_stands_before_a_log_of_its_rank(tmp_path: Path) -> None:
+    """It has the operators around each call, which label it; both are accounts of rank 0."""
+    (tmp_path / "rank0").mkdir()
+    (tmp_path / "rank0" / "et.json").write_text(et_writer.trace(et_writer.record(5, rank=0, where=(0, 1, 4))))
+    write(tmp_path / "rank0" / "nccl.log", JOB.log(0))
+    result = tk.analyze(tmp_path, workers=1)
+    use = {f["format"]: f["use"] for f in result.run.tables["files"]}
+    assert use["execution-trace"] == "analysed"
+    assert use["nccl-log"] != "analysed"

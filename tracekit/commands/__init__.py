@@ -15,6 +15,7 @@ from tracekit.version import __version__
 
 COMMANDS = {
     "analyze": "Which strategy's communication nothing hid, per rank and step.",
+    "dashboard": "Many runs in the browser: trends, and down to a single call.",
     "diff": "What changed between two runs, and what brings it about.",
     "doctor": "What is in these files, and how healthy they are.",
     "explain": "Why a communication call has the label it has.",

@@ -77,6 +77,7 @@ def post_mortem(
         for ref in found.refs
         if ref.rank is None
     ]
+    notes += [f"rank {row['rank']}: {row['reason']}; it counts as if there were no dump" for row in out["useless"]]
     return out | {"sources": sorted(ref.path for ref in known.values()), "notes": notes}
 
 

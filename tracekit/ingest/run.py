@@ -123,7 +123,8 @@ def _run(
     if failures and (options.strict or not (results or stragglers.rows)):
         raise UnusableInput("\n".join(f.message for f in failures[:5]))
     results.sort(key=lambda r: (r.meta.path, r.meta.part))
-    parts = [_part(r) for r in results]
+    digests = {(ref.path, ref.part): ref.digest for ref in witnesses.refs}
+    parts = [_part(r, digests.get((r.meta.path, r.meta.part))) for r in results]
     decision = resolve(parts, user)
     seen = [r.observed for r, p in zip(results, parts, strict=True) if p.used]
     job, solution = learn(seen, options.declared, rules_of(options).layouts)
@@ -181,9 +182,9 @@ def _with_layout(out: RunTables, options: Options, job: Job, solution: Solution)
     return out
 
 
-def _part(r: PartResult) -> Part:
-    """Equal content gives an equal digest, whatever the file's name or compression."""
-    digest = f"{r.meta.rank}|{r.window}|{sorted(r.event_counts.items())}"
+def _part(r: PartResult, digest: str | None = None) -> Part:
+    """Equal content gives an equal digest, whatever the file's name or compression. digest: a witness' own."""
+    digest = digest or f"{r.meta.rank}|{r.window}|{sorted(r.event_counts.items())}"
     absolute = on_unix_clock(r.meta, r.window[0])
     return Part(r.meta, r.window if absolute else None, sum(r.event_counts.values()), digest)
 

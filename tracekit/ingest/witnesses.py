@@ -6,6 +6,7 @@ What only several files together tell (ranks, members of communicators) is worke
 
 from __future__ import annotations
 
+import hashlib
 import pickle
 from collections import defaultdict
 from dataclasses import dataclass, field, replace
@@ -17,6 +18,7 @@ from tracekit.ingest.names import rank_at_end, rank_in_name
 from tracekit.ingest.worker import Failure
 from tracekit.parsers import identify, parse_witness
 from tracekit.parsers.nccl_common import resolve_jobs
+from tracekit.parsers.source import Source
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -28,11 +30,12 @@ Row = dict[str, Any]
 Choices = dict[tuple[Any, ...], tuple[Any, ...] | None]
 FLIGHT_RECORDER = "flight-recorder"
 NCCL = frozenset({"nccl-log", "nccl-inspector", "nccl-profiler"})
-_FULLEST = (FLIGHT_RECORDER, "nccl-log", "nccl-profiler", "nccl-inspector")
+_FULLEST = (FLIGHT_RECORDER, "execution-trace", "nccl-log", "nccl-profiler", "nccl-inspector")
 """Of several accounts of one rank without a trace, the first stands for the rank and the others are joined to it."""
 CONTRADICTION = " contradict each other: "
 _CHOICE = ("algorithm", "protocol", "channels")
 _MAX_CHOICES = 1 << 14
+_READ = 1 << 20
 
 
 @dataclass(slots=True)
@@ -41,6 +44,7 @@ class Ref:
 
     given: the user stated its rank. host, pid: the process, where the source tells it. spill: file with the account.
     calls, last_ns, frames: how much it tells. primary: it stands for its rank where no profiler looked.
+    digest: equal for copies only. apart: it is a dump of another hang than the one that is told of.
     """
 
     path: str
@@ -55,6 +59,8 @@ class Ref:
     last_ns: int = 0
     frames: int = 0
     primary: bool = False
+    digest: str = ""
+    apart: bool = False
 
     @property
     def fullness(self) -> tuple[int, int, int]:
@@ -85,7 +91,7 @@ class Witnesses:
         """The fullest account of each rank by one source."""
         out: dict[int, Ref] = {}
         for ref in self.refs:
-            if ref.source == source and ref.rank is not None:
+            if ref.source == source and ref.rank is not None and not ref.apart:
                 best = out.get(ref.rank)
                 if best is None or ref.fullness > best.fullness:
                     out[ref.rank] = ref
@@ -129,6 +135,7 @@ def gather(
             pickle.dump((one.stub, one.choices), sink, protocol=5)
     out.refs = [one.ref for one in found]
     _choose(out)
+    _set_apart(out)
     worlds = [w for one in found if (w := one.stub.meta.world_size)]
     out.world_size = max(worlds, key=lambda w: (worlds.count(w), w), default=None)
     return out
@@ -149,9 +156,26 @@ def examine(number: int, path: str, options: Options) -> list[Examined] | Failur
         ref = Ref(
             path, witness.meta.part, witness.source, spill, calls=len(calls),
             last_ns=max((c.created_ns or 0 for c in calls), default=0), frames=sum(len(c.frames) for c in calls),
+            digest=_digest(witness, spill),
         )  # fmt: skip
         out.append(Examined(ref, witness, _choices(replace(witness, calls=calls))))
     return out
+
+
+def _digest(stub: Witness, spill: str) -> str:
+    """Ranks of one job may do the very same: what does not name its process is a copy only if the whole file is one."""
+    with Path(spill).open("rb") as calls:
+        out = hashlib.file_digest(calls, "blake2b")
+    meta = stub.meta
+    out.update(repr((stub.source, meta.rank, meta.part, meta.extra, stub.groups, stub.lost)).encode())
+    if "process" not in meta.extra:
+        source = Source(Path(meta.path))
+        try:
+            while data := source.read(_READ):
+                out.update(data)
+        finally:
+            source.close()
+    return out.hexdigest()
 
 
 def load(ref: Ref) -> Witness:
@@ -213,7 +237,7 @@ def _identify(found: Sequence[Examined], user: Callable[[str], int | None] | Non
                 out.notes.append(f"{one.ref.path}: its content says rank {content}; the user's {given} counts")
             one.ref.given, one.ref.rank = True, given
             one.stub.meta.rank = given
-    resolve_jobs([one.stub for one in found if one.ref.source in NCCL])
+    _resolve(found)
     for one in found:
         if one.ref.given:
             continue
@@ -227,6 +251,21 @@ def _identify(found: Sequence[Examined], user: Callable[[str], int | None] | Non
                 f"{one.ref.path}: its name says rank {named}, its groups rank {content}: the content counts"
             )
         one.ref.rank = content if content is not None else named
+
+
+def _resolve(found: Sequence[Examined]) -> None:
+    """Ranks from communicators. A copy would take its original's seat, so it is told what the original learns."""
+    first: dict[tuple[str, int | None], Examined] = {}
+    copies = []
+    for one in found:
+        if one.ref.source in NCCL:
+            original = first.setdefault((one.ref.digest, one.stub.meta.rank), one)
+            if original is not one:
+                copies.append((one.stub, original.stub))
+    resolve_jobs([one.stub for one in first.values()])
+    for copy, original_stub in copies:
+        copy.groups = original_stub.groups
+        copy.meta.rank, copy.meta.world_size = original_stub.meta.rank, original_stub.meta.world_size
 
 
 def _choose(out: Witnesses) -> None:
@@ -245,6 +284,28 @@ def _choose(out: Witnesses) -> None:
                 out.notes.append(f"{ref.path}: rank {ref.rank} told twice; the later and fuller {best.path} counts")
 
 
+def _set_apart(out: Witnesses) -> None:
+    """Folders that tell of the same ranks at different times are different hangs: the latest counts, whole."""
+    folders: dict[Path, dict[int, Ref]] = defaultdict(dict)
+    for ref in out.refs:
+        if ref.source == FLIGHT_RECORDER and ref.rank is not None:
+            mine = folders[Path(ref.path).parent]
+            mine[ref.rank] = max(mine.get(ref.rank, ref), ref, key=lambda r: r.fullness)
+    taken: dict[int, Ref] = {}
+    for folder, mine in sorted(folders.items(), key=lambda f: max(r.fullness for r in f[1].values()), reverse=True):
+        if all(taken[r].last_ns == mine[r].last_ns for r in mine.keys() & taken.keys()):
+            taken = mine | taken
+            continue
+        for ref in out.refs:
+            if ref.source == FLIGHT_RECORDER and Path(ref.path).parent == folder:
+                ref.apart = True
+        if alone := sorted(mine.keys() - taken.keys()):
+            out.notes.append(
+                f"{folder}: dumps of another time, among them rank {alone[0]}'s, which the later set lacks; left out "
+                "of the post-mortem, look at each set apart"
+            )
+
+
 def _worth(ref: Ref) -> tuple[bool, int, tuple[int, int, int]]:
     order = -_FULLEST.index(ref.source) if ref.source in _FULLEST else -len(_FULLEST)
     return ref.calls > 0, order, ref.fullness
@@ -257,17 +318,27 @@ def _pid(stub: Witness) -> int | None:
 
 
 def of_process(
-    refs: Iterable[Ref], *, rank: int | None, pids: frozenset[int] = frozenset(), host: str | None = None
+    refs: Iterable[Ref],
+    *,
+    rank: int | None,
+    pids: frozenset[int] = frozenset(),
+    host: str | None = None,
+    folder: Path | None = None,
 ) -> list[Ref]:
     """The accounts of one process, one a source: by the process' number where both tell it, else by rank.
 
-    pids: process numbers that the trace shows; the same number on two hosts is told apart by host and rank.
+    pids: process numbers that the trace shows; the same number on two hosts is told apart by host and rank. folder:
+    where the trace lies; of several accounts (containers number their processes alike) those beside it come first.
     """
     by_source: dict[str, list[Ref]] = defaultdict(list)
     for ref in refs:
         if _is_of(ref, rank, pids, host):
             by_source[ref.source].append(ref)
-    return [max(same, key=lambda r: (r.rank == rank, r.fullness)) for _, same in sorted(by_source.items())]
+
+    def worth(ref: Ref) -> tuple[bool, bool, tuple[int, int, int]]:
+        return ref.rank == rank, folder is not None and Path(ref.path).parent == folder, ref.fullness
+
+    return [max(same, key=worth) for _, same in sorted(by_source.items())]
 
 
 def _is_of(ref: Ref, rank: int | None, pids: frozenset[int], host: str | None) -> bool:
@@ -296,8 +367,14 @@ def health(found: Witnesses, joined: Iterable[tuple[str, int]], *, alone: bool) 
     """
     rows: list[tuple[str | None, str, str]] = [(None, "witness of doubtful identity", note) for note in found.notes]
     used = set(joined)
+    counts: dict[tuple[str, str | None, int | None], str] = {
+        (r.source, r.host, r.pid): r.path for r in found.refs if r.pid is not None and (r.path, r.part) in used
+    }
     for ref in found.refs:
         if (ref.path, ref.part) in used or (alone and (ref.primary or ref.source == FLIGHT_RECORDER)):
+            continue
+        if (other := counts.get((ref.source, ref.host, ref.pid))) is not None:
+            rows.append((ref.path, f"another {ref.source} of a process, not joined", f"{other} counts"))
             continue
         who = f"process {ref.host or ''}:{ref.pid}" if ref.pid is not None else "no process"
         rank = "no rank" if ref.rank is None else f"rank {ref.rank}"

@@ -175,7 +175,7 @@ def _join(
     told = meta.rank if meta.rank is not None else rank_in_name(meta.path)
     rank = options.given.get(meta.path, told)
     labelled.rank = rank
-    for ref in of_process(witnesses, rank=rank, pids=pids, host=meta.host_name):
+    for ref in of_process(witnesses, rank=rank, pids=pids, host=meta.host_name, folder=Path(meta.path).parent):
         join(labelled, load(ref), rules)
         labelled.joined += ((ref.path, ref.part),)
     labelled.rank = meta.rank

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 BY_RECORD, BY_SEQ, BY_TIME = "rf_id", "seq", "time"
 _P2P = frozenset({"send", "recv", "send_recv"})
+_NEAR_NS = 1_000_000_000
+"""No job starts anew within it."""
 
 
 @dataclass(slots=True)
@@ -83,6 +85,7 @@ def tie(rank: LabelledRank, witness: Witness, rules: Rules) -> Join:
         by_seq.setdefault(
             (names.get(seen.group or ""), seen.p2p_seq if seen.is_p2p else seen.seq, op_of[i]), []
         ).append(i)
+    dated = on_unix_clock(rank.meta, rank.window_ns[0])
     for position, call in enumerate(rank.calls):
         hits = by_seq.get((call.group_name, call.seq, call.op), ())
         if (
@@ -90,17 +93,17 @@ def tie(rank: LabelledRank, witness: Witness, rules: Rules) -> Join:
             and call.group_name is not None
             and call.seq is not None
             and len(hits) == 1
-            and _near(call, witness.calls[hits[0]])
+            and (not dated or _near(call, witness.calls[hits[0]]))
         ):
             out.tied[position] = (hits[0], BY_SEQ)
-    if on_unix_clock(rank.meta, rank.window_ns[0]):
+    if dated:
         _by_time(rank, witness, op_of, out)
     return out
 
 
 def _near(call: Call, seen: WitnessCall) -> bool:
-    """Not in plain contradiction: numbers of another run would tie calls far apart."""
-    return call.call_ts is None or seen.created_ns is None or abs(call.call_ts - seen.created_ns) < 60_000_000_000
+    """Both read the clock of one host around one call: numbers of another run would tie calls far apart."""
+    return call.call_ts is None or seen.created_ns is None or abs(call.call_ts - seen.created_ns) < _NEAR_NS
 
 
 def _by_time(rank: LabelledRank, witness: Witness, op_of: dict[int, str], out: Join) -> None:

@@ -260,9 +260,11 @@ TABLES: tuple[Table, ...] = (
                "ranks)"),
             column("pipeline", "dict", "", "ranks of the pipeline; null for the whole job", null=True),
             column("step", "int32", "", "step number"),
-            column("what", "dict", "", "pipeline: no-stragglers | balanced-stages | no-p2p | no-other-comm | no-gaps; "
+            column("what", "dict", "", "pipeline: no-stragglers | no-slow-stage | balanced-stages | no-p2p | "
+               "no-other-comm | no-gaps; "
                "critical-path: no-stragglers | no-straggler | balanced-stages | theory-speed | perfect-overlap"),
-            column("subject", "dict", "", "rank or strategy (and operation) that is changed; null = all", null=True),
+            column("subject", "dict", "", "rank, stage or strategy (and operation) that is changed; null = all",
+               null=True),
             column("window_ns", I64, "ns", "measured window"),
             column("replayed_ns", I64, "ns", "window of the replay with nothing changed"),
             column("replay_error_ratio", "float64", "ratio", "error of the replay (critical-path: at the rank that it "

@@ -19,7 +19,7 @@ from tracekit.ingest.discover import DATASET_MARK
 from tracekit.model import SCHEMA_VERSION, TABLES, arrow_schema
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     import pyarrow as pa
 
@@ -49,7 +49,7 @@ class Dataset:
         table: str,
         columns: Sequence[str] | None = None,
         *,
-        ranks: Collection[int] | None = None,
+        ranks: Collection[int | None] | None = None,
         steps: Collection[int] | None = None,
     ) -> pa.Table:
         """One published table in today's schema, or those of its columns; only these ranks and steps, if given.
@@ -171,7 +171,7 @@ def _files(where: Path) -> list[str]:
 def _read(
     where: Path,
     wanted: pa.Schema,
-    only: dict[str, Collection[int] | None],
+    only: Mapping[str, Collection[int | None] | Collection[int] | None],
     files: Sequence[str] | None = None,
     until_ns: int | None = None,
 ) -> pa.Table:

@@ -37,6 +37,7 @@ def ranks_text(ranks: Iterable[int] | None) -> str:
 
 def add(summary: Summary, found: Row) -> None:
     """Add the section to the report of an analysis."""
+    summary.data += [f"dump of rank {r['rank']} not used for the hang: {clean(r['reason'])}" for r in found["useless"]]
     if not (found["hung"] or found["divergences"]):
         summary.data.append("no call is pending in the flight recorder dumps")
         return
@@ -52,7 +53,8 @@ def grids(found: Row) -> list[Grid]:
 
 def header(found: Row) -> str:
     """One line: what was there."""
-    parts = [f"{len(found['ranks'])} dumps", f"{len(found['stuck_ranks'])} ranks with pending calls"]
+    dumps, stuck = len(found["ranks"]), len(found["stuck_ranks"])
+    parts = [f"{dumps} dump{'s' * (dumps != 1)}", f"{stuck} rank{'s' * (stuck != 1)} with pending calls"]
     if found["without_dump"]:
         parts.append(f"no dump of rank {ranks_text(found['without_dump'])}")
     elif found["without_dump"] is None:
@@ -117,7 +119,12 @@ def _divergences(found: Row) -> Grid:
         group = clean(d["group_desc"] or d["group_name"])
         grid.rows.append((group, str(d["seq"]), d["what"], ranks_text(d["culprits"]), what))
     for d in found["divergences"][:1]:
-        for title, frames in (("culprit", d["frames"]), ("others", d["frames_of_others"])):
+        sides_of = (
+            (("culprit", d["frames"]), ("others", d["frames_of_others"]))
+            if d["culprits"]
+            else (("ranks", d["frames"]),)
+        )
+        for title, frames in sides_of:
             grid.notes += [f"  {title} at {clean(f)}" for f in (frames or ())[:MAX_FRAMES]]
     return grid
 

@@ -89,13 +89,14 @@ def append(run: RunTables, root: str | Path, name: str | None = None, *, overwri
 def runs(root: str | Path) -> list[StoredRun]:
     """The runs of a dataset, oldest first. UnusableInput when there is none; a folder without a manifest is no run."""
     folders = sorted(Path(root).glob(f"{PREFIX}*")) if Path(root).is_dir() else []
-    found = [_stored(f) for f in folders if dataset.is_dataset(f)]
+    found = [stored(f) for f in folders if dataset.is_dataset(f)]
     if not found:
         raise UnusableInput(f"{root}: no runs; `tracekit analyze … -o {root} --as-run NAME` adds one")
     return sorted(found, key=lambda r: (r.started_ns, r.name))
 
 
-def _stored(folder: Path) -> StoredRun:
+def stored(folder: Path) -> StoredRun:
+    """A dataset folder as a run of its own, by the folder's name."""
     opened = dataset.read(folder)
     origin = opened.manifest.get("origin_unix_ns")
     dated = isinstance(origin, int)

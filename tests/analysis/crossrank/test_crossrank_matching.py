@@ -226,3 +226,24 @@ def test_ranks_of_one_unnamed_group_are_found_by_leaving_together() -> None:
     found = match([columns(r, e, host="h", ids=False) for r, e in enumerate(events)])
     assert check(found, events) == 48
     assert {m.how for m in found.matches} == {"assumed-group"}
+
+
+def test_recordings_of_other_parts_of_a_run_keep_their_sequence_numbers() -> None:
+    job = collectives(random.Random(1), [(0, 1, 2)], 6, [(0, "all_reduce", 64)])
+    events = [job.ranks[0][:4], job.ranks[1][2:], job.ranks[2][1:5]]
+    parts = [columns(r, [replace(e, comms=None) for e in kept], markers=True) for r, kept in enumerate(events)]
+    found = match(parts)
+    assert check(found, events) == 10
+    assert {m.how for m in found.matches} == {"seq"}
+
+
+@pytest.mark.parametrize("steps", [8, 60])
+def test_sequence_numbers_that_tie_calls_of_other_steps_are_not_believed(steps: int) -> None:
+    job = collectives(random.Random(2), [(0, 1)], steps, [(0, "all_reduce", 64)])
+    events = [
+        [replace(e, comms=None) for e in job.ranks[0]],
+        [replace(e, comms=None, seq=(e.seq or 0) + 1) for e in job.ranks[1]],
+    ]
+    found = match([columns(r, kept, host="h", markers=True) for r, kept in enumerate(events)])
+    assert check(found, events) == 2 * steps
+    assert {m.how for m in found.matches} == {"order"}

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 from crossrank_job import Event, Job, collectives, columns
 
-from tracekit.analysis.crossrank.clocks import align_clocks
+from tracekit.analysis.crossrank.clocks import Clock, align_clocks
 from tracekit.analysis.crossrank.flat import Flat, flatten
 from tracekit.analysis.crossrank.imbalance import imbalance_rows
-from tracekit.analysis.crossrank.matching import Matched, match
+from tracekit.analysis.crossrank.matching import Match, Matched, match
+from tracekit.analysis.crossrank.streams import find_streams
 from tracekit.analysis.crossrank.tables import match_rows, waiting_rows
 from tracekit.analysis.crossrank.waiting import Waits, bus_factor, verdict, waits
 from tracekit.model import NO_TIME
@@ -127,6 +128,26 @@ def test_one_kernel_of_several_messages_waits_once() -> None:
     other = int(np.flatnonzero((flat.part == 2) & (flat.row == 1))[0])
     assert (split.wait[owner], split.transfer[owner]) == (700, 200)
     assert split.reason[other] == "coalesced"
+
+
+def test_a_call_that_a_file_gives_no_length_is_not_split() -> None:
+    parts = one_call([0, 3_000_000, 9_000_000], 10_000_000)
+    parts[2].number["dur_ns"][:] = 0
+    _, _, split, rows = analysed(parts)
+    assert split.reason == ["untimed"] * 3
+    assert (rows[0]["wait_ns"], rows[0]["transfer_ns"], rows[0]["verdict"]) == (None, None, "inconclusive")
+
+
+def test_a_message_that_came_before_it_was_sent_has_no_transfer() -> None:
+    send = Event(1, "send", "0,1", 5_000_000, 5_500_000, 0, src=0, dst=1, size=10)
+    recv = Event(1, "recv", "0,1", 0, 1_000_000, 0, src=0, dst=1, size=10)
+    parts = [columns(0, [send], host="h", markers=True), columns(1, [recv], host="h", markers=True)]
+    found = match(parts)
+    found.matches = found.matches or [Match(find_streams(parts).streams[0], "order", (0, 1), (0, 0))]
+    flat = flatten(parts, found.matches, [Clock("reference", 0, 0, component=0), Clock("same-host", 0, 0, component=0)])
+    split = waits(parts, found.matches, flat, None)
+    received = flat.part.tolist().index(1)
+    assert (int(split.wait[received]), split.reason[received]) == (NO_TIME, "clock")
 
 
 @pytest.mark.parametrize(

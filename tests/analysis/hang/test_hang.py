@@ -229,3 +229,70 @@ def test_the_command_prints_the_verdict_and_json(tmp_path: Path) -> None:
     assert "mesh_tp" in shown.output
     asked = CliRunner().invoke(cli, ["hang", str(tmp_path), "--json"], catch_exceptions=False)
     assert json.loads(asked.output)["suspects"][0]["rank"] == 3
+
+
+def test_a_dump_older_than_its_peers_accuses_nobody_of_having_stopped(tmp_path: Path) -> None:
+    """Ranks 0, 1 and 3 saw call 8 complete, which takes all ranks: so rank 2 issued it, after its dump."""
+    ranks = [Rank(r, world=WORLD) for r in range(WORLD)]
+    for rank in ranks:
+        for _ in range(4 if rank.rank == 2 else 8):
+            rank.call("0")
+    for r in (0, 1, 3):
+        ranks[r].call("0", state="started")
+    result = found(tmp_path, ranks)
+    assert [(u["rank"], "older than rank 0's" in u["reason"]) for u in result["useless"]] == [(2, True)]
+    assert suspects(result) == [(2, "no-dump")]
+    assert result["suspects"][0]["confidence"] == pytest.approx(0.9 * 3 / 4, abs=1e-3)
+    assert result["ranks"] == [0, 1, 2, 3]
+    assert any("rank 2: its dump is older" in n for n in result["notes"])
+
+
+def test_dumps_of_a_running_job_taken_at_different_times_hold_nobody_up(tmp_path: Path) -> None:
+    ranks = [Rank(r, world=WORLD) for r in range(WORLD)]
+    for rank in ranks:
+        for _ in range(10 if rank.rank == 3 else 4):
+            rank.call("0")
+    for r in (0, 1, 2):
+        ranks[r].call("0", state="started")
+    result = found(tmp_path, ranks)
+    assert (result["hung"], result["suspects"]) == (False, [])
+    assert [u["rank"] for u in result["useless"]] == [0, 1, 2]
+
+
+def test_a_broadcast_that_completed_dates_no_dump(tmp_path: Path) -> None:
+    """Its root goes on before the others have issued it."""
+    ranks = [Rank(r, world=WORLD) for r in range(WORLD)]
+    for rank in ranks:
+        rank.call("0")
+    ranks[0].call("0", "broadcast").call("0", state="started")
+    result = found(tmp_path, ranks)
+    assert result["useless"] == []
+    assert suspects(result) == [(1, "silent"), (2, "silent"), (3, "silent")]
+
+
+def test_an_empty_dump_is_as_good_as_none(tmp_path: Path) -> None:
+    ranks = [Rank(r, world=WORLD) for r in range(WORLD)]
+    for rank in ranks:
+        for _ in range(4 if rank.rank != 2 else 0):
+            rank.call("0")
+        if rank.rank != 2:
+            rank.call("0", state="started")
+    result = found(tmp_path, ranks)
+    assert suspects(result) == [(2, "no-dump")]
+    assert "its dump is empty" in result["verdict"]
+    assert not any(row["all_there"] for row in result["stuck"])
+
+
+def test_dumps_of_two_hangs_are_not_mixed(tmp_path: Path) -> None:
+    """The earlier set has a rank that the later one lacks: it is another hang's."""
+    for name, clock, there in (("first", 0, range(WORLD)), ("second", 3_600_000_000_000, range(3))):
+        (tmp_path / name).mkdir()
+        for r in there:
+            rank = Rank(r, world=WORLD)
+            rank.clock += clock
+            rank.call("0").call("0", state="started" if r != 3 else "completed")
+            rank.write(tmp_path / name)
+    result = post_mortem([tmp_path])
+    assert result["ranks"] == [0, 1, 2]
+    assert suspects(result) == [(3, "no-dump")]
+    assert any("rank 3's, which the later set lacks" in n for n in result["notes"])

@@ -22,6 +22,8 @@ from tracekit.model import NO_TIME
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from numpy.typing import NDArray
+
     from tracekit.analysis.crossrank.columns import RankCalls
     from tracekit.analysis.crossrank.flat import Flat
     from tracekit.analysis.crossrank.matching import Match
@@ -56,7 +58,9 @@ class Blame:
         self, parts: Sequence[RankCalls], matches: Sequence[Match], flat: Flat, waits: Waits, lapses: Sequence[Lapse]
     ) -> None:
         self.parts, self.matches, self.flat, self.waits, self.lapses = parts, matches, flat, waits, lapses
-        self.entry = {(int(p), int(r)): i for i, (p, r) in enumerate(zip(flat.part, flat.row, strict=True))}
+        self.entry = {pr: i for i, pr in enumerate(zip(flat.part.tolist(), flat.row.tolist(), strict=True))}
+        self.starts = [p.start.tolist() for p in parts]
+        self.ends = [p.end.tolist() for p in parts]
         self.before = self._before()
         self.known: dict[int, Shares] = {}
 
@@ -75,10 +79,9 @@ class Blame:
     def window(self, part: int, row: int) -> tuple[int, int] | None:
         """From the end of the stream's call before to the start of this one, ns on the recording's own clock."""
         previous = self.before.get((part, row))
-        one = self.parts[part]
         if previous is None:
             return None
-        low, high = int(one.end[previous]), int(one.start[row])
+        low, high = self.ends[part][previous], self.starts[part][row]
         return (low, high) if NO_TIME not in (low, high) and low <= high else None
 
     def traced(self) -> list[Traced]:
@@ -147,7 +150,7 @@ class Blame:
         rows, wait = self.lapses[part].waited(*own)
         lists = [(p, self.lapses[p].waited(*w)) for p, w in theirs]
         same = [(p, r, w) for p, (r, w) in lists if len(r) == len(rows)]
-        usual = np.median([w for _, _, w in same], axis=0) if same else np.zeros(len(rows))
+        usual = _medians([w for _, _, w in same]) if same else np.zeros(len(rows))
         weight = np.maximum(wait - usual, 0.0)
         total = float(weight.sum())
         if not total:
@@ -187,6 +190,12 @@ class Blame:
             return None
         other = 1 - match.parts.index(part)
         return match.parts[other], match.rows[other]
+
+
+def _medians(rows: Sequence[NDArray[np.int64]]) -> NDArray[np.float64]:
+    """Column by column; for few rows much faster than `np.median`."""
+    ordered = np.sort(np.array(rows), axis=0)
+    return np.asarray((ordered[(len(rows) - 1) // 2] + ordered[len(rows) // 2]) / 2, np.float64)
 
 
 def _key(key: tuple[int | None, int | None, str]) -> tuple[bool, int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from statistics import median
 from typing import TYPE_CHECKING
 
@@ -36,7 +36,7 @@ class Lapse:
         self._begins, self._lengths = self.compute[0].tolist(), length.tolist()
         self._before = _running(length).tolist()
         firsts = sorted(s["ts_ns"] + one.shift for s in one.steps)
-        self.firsts = np.array(firsts, np.int64)
+        self.firsts = firsts
         start, end = part.start, part.end
         known = np.flatnonzero((start != NO_TIME) & (end != NO_TIME))
         self.rows = known[np.argsort(start[known], kind="stable")]
@@ -45,11 +45,11 @@ class Lapse:
         middle = np.where(split, s + wait[self.rows], s)
         waited, moved = self._exposed(s, middle), self._exposed(middle, e)
         self.starts = s
+        self._starts = s.tolist()
         self.wait = np.where(split, waited, 0)
-        self.sums = {
-            WAITING: _running(self.wait), TRANSFER: _running(np.where(split, moved, 0)),
-            UNKNOWN: _running(np.where(split | (part.number["coalesced_into"][self.rows] != NO_TIME), 0, moved)),
-        }  # fmt: skip
+        other = np.where(split | (part.number["coalesced_into"][self.rows] != NO_TIME), 0, moved)
+        sums = {WAITING: self.wait, TRANSFER: np.where(split, moved, 0), UNKNOWN: other}
+        self.sums = {name: _running(values).tolist() for name, values in sums.items()}
 
     def _exposed(self, low: NDArray[np.int64], high: NDArray[np.int64]) -> NDArray[np.int64]:
         """Time in [low, high) without compute."""
@@ -61,29 +61,27 @@ class Lapse:
         return self._before[at] + min(t - self._begins[at], self._lengths[at]) if at >= 0 else 0
 
     def _calls(self, low: int, high: int) -> tuple[int, int]:
-        a, b = np.searchsorted(self.starts, (low, high), "left").tolist()
-        return a, b
+        return bisect_left(self._starts, low), bisect_left(self._starts, high)
 
     def spent(self, low: int, high: int) -> dict[str, int]:
         """ns of [low, high) by what was done; calls count from their start on, whole."""
         compute = self._computed(high) - self._computed(low)
         a, b = self._calls(low, high)
-        out = {COMPUTING: compute} | {name: int(sums[b] - sums[a]) for name, sums in self.sums.items()}
+        out = {COMPUTING: compute} | {name: sums[b] - sums[a] for name, sums in self.sums.items()}
         idle = max(0, high - low - sum(out.values()))
-        at = int(np.searchsorted(self.firsts, high, "right")) - 1
+        at = bisect_right(self.firsts, high) - 1
         before = 0
-        if at >= 0 and (first := int(self.firsts[at])) > low:  # a step began in it: what was idle up to that, is input
+        if at >= 0 and (first := self.firsts[at]) > low:  # a step began in it: what was idle up to that, is input
             before = self._idle_before(low, first)
         return out | {INPUT: min(idle, before), LAUNCH: idle - min(idle, before)}
 
     def _idle_before(self, low: int, first: int) -> int:
         """Idle time right before a step's first device work: since the last activity, not before `low`."""
-        starts, ends = self.compute
-        at = int(np.searchsorted(starts, first, "left")) - 1
-        done = int(ends[at]) if at >= 0 else low
+        at = bisect_left(self._begins, first) - 1
+        done = self._begins[at] + self._lengths[at] if at >= 0 else low
         a, b = self._calls(low, first)
         if b > a:
-            done = max(done, int((self.starts[a:b]).max()))
+            done = max(done, self._starts[b - 1])
         return max(0, first - max(low, done))
 
     def waited(self, low: int, high: int) -> tuple[NDArray[np.intp], NDArray[np.int64]]:

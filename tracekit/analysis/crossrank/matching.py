@@ -152,15 +152,44 @@ def _by_seq(
         keyed[p] = [(None if seq[r] == NO_TIME else int(seq[r]), r) for r in rows]
     trial = Matched()
     rest = _by_key(stream, keyed, signatures, "seq", trial)
-    wrong = sum(len(rows) for rows in trial.unmatched.values())
+    wrong = _contradicting(keyed, trial) + _across_steps(parts, trial)
     right = sum(len(m.rows) for m in trial.matches)
-    if wrong > (1 - _TRUST) * (wrong + right):
+    if not right or wrong > (1 - _TRUST) * (wrong + right):
         return left
     out.matches += trial.matches
     for p, reasons in trial.unmatched.items():
         for row, reason in reasons.items():
             out.leave(p, [row], reason)
     return rest
+
+
+def _contradicting(keyed: dict[int, list[tuple[int | None, int]]], trial: Matched) -> int:
+    """Rows that speak against their numbers: `conflict`, and no counterpart though another recording was under way.
+
+    What was recorded before the first or after the last call of all others says nothing.
+    """
+    numbers = {p: [key for key, _ in pairs if key is not None] for p, pairs in keyed.items()}
+    ranges = {p: (min(keys), max(keys)) for p, keys in numbers.items() if keys}
+    wrong = 0
+    for p, reasons in trial.unmatched.items():
+        others = [span for q, span in ranges.items() if q != p]
+        key_of = {row: key for key, row in keyed[p] if key is not None}
+        wrong += sum(
+            reason == "conflict" or any(low <= key_of[row] <= high for low, high in others)
+            for row, reason in reasons.items()
+        )
+    return wrong
+
+
+def _across_steps(parts: Sequence[RankCalls], trial: Matched) -> int:
+    """Rows that equal numbers tie to calls of other steps, where markers number the steps."""
+    present = {p for m in trial.matches for p in m.parts}
+    steps = {p: parts[p].number["step"].tolist() for p in present if parts[p].markers}
+    wrong = 0
+    for m in trial.matches:
+        marked = {steps[p][r] for p, r in zip(m.parts, m.rows, strict=True) if p in steps} - {NO_TIME}
+        wrong += len(m.rows) if len(marked) > 1 else 0
+    return wrong
 
 
 def _by_key(

@@ -40,23 +40,25 @@ def match_rows(
     """Table `matches`: one row a matched call, in the order of `matches`."""
     text = {name: [p.texts(name) for p in parts] for name in ("op", "strategy", "purpose", "phase", "scope")}
     shortest, longest, payload = flat.least(flat.dur).tolist(), flat.most(flat.dur).tolist(), flat.most(flat.payload)
+    waited, moved, durations = waits.wait.tolist(), waits.transfer.tolist(), flat.dur.tolist()
+    first, arrivals, steps = flat.first.tolist(), flat.arrival.tolist(), [p.number["step"].tolist() for p in parts]
     rows = []
     for i, m in enumerate(matches):
-        begin = int(flat.first[i])
+        begin = first[i]
         entries = range(begin, begin + len(m.rows))
         p, r = m.parts[0], m.rows[0]
-        step = int(parts[p].number["step"][r])
+        step = steps[p][r]
         expected = world if m.stream.kind == "assumed" else m.expected
-        split = [e for e in entries if waits.wait[e] != NO_TIME]
-        wait, dur = sum(int(waits.wait[e]) for e in split), sum(int(flat.dur[e]) for e in split)
-        transfer = min((int(waits.transfer[e]) for e in split), default=None)
+        split = [e for e in entries if waited[e] != NO_TIME]
+        wait, dur = sum(waited[e] for e in split), sum(durations[e] for e in split)
+        transfer = min((moved[e] for e in split), default=None)
         last, earliest = int(waits.last[i]), int(waits.first_come[i])
         ranks = [parts[q].rank for q in m.parts]
         bytes_ = _null(int(payload[i]))
         alg = bytes_ / transfer if bytes_ and transfer else None
         pair = m.stream.pair if m.stream.kind == "p2p" else None
         op = "send_recv" if pair else text["op"][p][r]
-        begins = [int(flat.arrival[e]) for e in entries if flat.arrival[e] != NO_TIME]
+        begins = [arrivals[e] for e in entries if arrivals[e] != NO_TIME]
         rows.append(
             {
                 "match_id": i, "op": op, "kind": "p2p" if pair else "collective",
@@ -100,6 +102,7 @@ def waiting_rows(
     late: dict[tuple[Any, ...], Counter[int]] = defaultdict(Counter)
     skews: dict[tuple[Any, ...], list[int]] = defaultdict(list)
     why: dict[tuple[Any, ...], Counter[str]] = defaultdict(Counter)
+    match_of, waited = flat.match.tolist(), waits.wait.tolist()
     seen: set[tuple[Any, int]] = set()
     for p, part in enumerate(parts):
         columns = [part.texts(n) for n in ("strategy", "op", "group_name", "group_id", "scope")]
@@ -117,11 +120,11 @@ def waiting_rows(
                 if at is None:
                     why[key][unmatched.get(p, {}).get(r, "unmatched")] += 1
                     continue
-                i = int(flat.match[at])
-                if waits.wait[at] != NO_TIME:
+                i = match_of[at]
+                if waited[at] != NO_TIME:
                     s[2] += 1
                     s[4] += durations[r]
-                    s[5] += int(waits.wait[at])
+                    s[5] += waited[at]
                 else:
                     why[key][waits.reason[at] or "unmatched"] += 1
                 if (key, i) not in seen:

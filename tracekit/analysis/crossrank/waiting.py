@@ -54,20 +54,24 @@ def waits(parts: Sequence[RankCalls], matches: Sequence[Match], flat: Flat, worl
         *_arrivals(flat, len(matches)),
     )  # fmt: skip
     ops = [p.texts("op") for p in parts]
-    timed = flat.all(flat.dur != NO_TIME)
+    timed = flat.all(flat.dur > 0)  # without a duration, or cut to none: nothing is transferred in no time
     lacking = ~flat.all(~flat.peers_lack)
     shortest = flat.least(flat.dur)
-    for i, match in enumerate(matches):
-        begin, end = int(flat.first[i]), int(flat.first[i]) + len(match.rows)
+    valid = np.zeros(len(matches), np.bool_)
+    flags = zip(flat.first.tolist(), timed.tolist(), lacking.tolist(), strict=True)
+    for i, (match, (begin, has_time, lacks)) in enumerate(zip(matches, flags, strict=True)):
         if match.stream.kind == "p2p":
             _message(parts, match, flat, begin, out)
             continue
-        reason = _invalid(match, ops[match.parts[0]][match.rows[0]], bool(timed[i]), bool(lacking[i]), world)
+        reason = _invalid(match, ops[match.parts[0]][match.rows[0]], has_time, lacks, world)
         if reason is None:
-            out.transfer[begin:end] = shortest[i]
-            out.wait[begin:end] = flat.dur[begin:end] - shortest[i]
+            valid[i] = True
         else:
-            out.reason[begin:end] = [reason] * (end - begin)
+            out.reason[begin : begin + len(match.rows)] = [reason] * len(match.rows)
+    if len(matches):
+        entries = np.flatnonzero(valid[flat.match])
+        out.transfer[entries] = shortest[flat.match[entries]]
+        out.wait[entries] = flat.dur[entries] - out.transfer[entries]
     _owners_only(parts, flat, out)
     return out
 
@@ -93,7 +97,7 @@ def _message(parts: Sequence[RankCalls], match: Match, flat: Flat, begin: int, o
     known = flat.arrival[sent] != NO_TIME and flat.arrival[got] != NO_TIME
     for me, partner in ((got, sent), (sent, got)):
         dur = int(flat.dur[me])
-        if dur == NO_TIME or not known:
+        if dur <= 0 or not known:
             out.reason[me] = "untimed"
         elif not aligned:
             out.reason[me] = "clock"
@@ -101,6 +105,8 @@ def _message(parts: Sequence[RankCalls], match: Match, flat: Flat, begin: int, o
             lag = int(flat.arrival[partner] - flat.arrival[me])
             if me == sent and lag > dur:  # it was gone before the receiver came: buffered, not waiting
                 out.reason[me] = "eager-send"
+            elif lag > dur + int(flat.error[sent] + flat.error[got]):  # received before it was sent
+                out.reason[me] = "clock"
             else:
                 out.wait[me] = min(max(lag, 0), dur)
                 out.transfer[me] = dur - out.wait[me]
@@ -108,11 +114,16 @@ def _message(parts: Sequence[RankCalls], match: Match, flat: Flat, begin: int, o
 
 def _owners_only(parts: Sequence[RankCalls], flat: Flat, out: Waits) -> None:
     """One kernel may serve several calls: its waiting, that for the latest partner, goes to the call that owns it."""
+    owner_of = np.full(len(flat), NO_TIME, np.int64)
+    for p, one in enumerate(parts):
+        mine = np.flatnonzero(flat.part == p)
+        owner_of[mine] = one.number["coalesced_into"][flat.row[mine]]
+    owned = np.flatnonzero(owner_of != NO_TIME).tolist()
+    if not owned:
+        return
     place = {(p, r): i for i, (p, r) in enumerate(zip(flat.part.tolist(), flat.row.tolist(), strict=True))}
-    for i, (p, r) in enumerate(zip(flat.part.tolist(), flat.row.tolist(), strict=True)):
-        owner = int(parts[p].number["coalesced_into"][r])
-        if owner == NO_TIME:
-            continue
+    for i in owned:
+        p, owner = int(flat.part[i]), int(owner_of[i])
         at = place.get((p, owner))
         if at is not None and out.wait[i] != NO_TIME and out.wait[i] > out.wait[at]:
             out.wait[at], out.transfer[at], out.reason[at] = out.wait[i], out.transfer[i], None
@@ -135,7 +146,7 @@ def _arrivals(
         return last, by, earliest, skew, error
     same = (flat.least(flat.component) == flat.most(flat.component)) & (flat.least(flat.component) >= 0)
     clocked = same & flat.all(flat.arrival != NO_TIME)
-    timed = flat.all(flat.dur != NO_TIME)
+    timed = flat.all(flat.dur > 0)
     by_arrival, by_length = flat.order(flat.arrival), flat.order(flat.dur)
     stops = [*flat.first[1:].tolist(), len(flat)]
     for i, (begin, stop) in enumerate(zip(flat.first.tolist(), stops, strict=True)):

@@ -6,6 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from tracekit.analysis.hang.divergence import divergences
+from tracekit.analysis.hang.stale import useless
 from tracekit.analysis.hang.state import gather
 from tracekit.analysis.hang.suspects import explained, find_suspects
 from tracekit.analysis.hang.waits import find_waits
@@ -27,23 +28,32 @@ def post_mortem(dumps: Iterable[RankDump], world_size: int | None) -> Row:
     """Everything that the dumps of one job tell about a hang.
 
     Keys: `hung` (some call is pending), `ranks`, `stuck_ranks`, `without_dump` (None when the world size is unknown),
+    `useless` (dumps that are empty or older than a peer's, with the reason: as if there were none),
     `verdict`, `confidence` (0–1, None without a suspect), `suspects`, `stuck` (one row a call that is some rank's first
     pending one), `unfinished` (every other call that some members have pending and others do not), `divergences`,
     `groups` (those with a pending call or unequal counters: last enqueued, started, completed of each rank).
     """
     by_rank = {d.rank: d for d in sorted(dumps, key=lambda d: d.rank)}
     groups = gather([*by_rank.values()])
+    gone = [r for r in range(world_size) if r not in by_rank] if world_size is not None else None
+    unfit = useless(by_rank, groups)
+    if unfit:
+        by_rank = {r: d for r, d in by_rank.items() if r not in unfit}
+        groups = gather([*by_rank.values()])
     waits = find_waits(by_rank, groups)
     differ = divergences([*groups.values()], by_rank)
     suspects = find_suspects(waits, by_rank, groups, differ, world_size)
-    gone = [r for r in range(world_size) if r not in by_rank] if world_size is not None else None
     share = explained(waits, suspects)
     rows = [_suspect(s, waits, by_rank, groups, share) for s in suspects]
+    for row in rows:
+        if row["rank"] in unfit:
+            row["reason"] = row["reason"].replace("it left no dump", unfit[row["rank"]])
     return {
         "hung": bool(waits.fronts),
-        "ranks": [*by_rank],
+        "ranks": sorted([*by_rank, *unfit]),
         "stuck_ranks": sorted(waits.fronts),
         "without_dump": gone,
+        "useless": [{"rank": r, "reason": why} for r, why in sorted(unfit.items())],
         "verdict": _verdict(waits, suspects, differ, rows),
         "confidence": rows[0]["confidence"] if rows else None,
         "suspects": rows,
@@ -262,8 +272,9 @@ def _verdict(waits: Waits, suspects: Sequence[Suspect], differ: Sequence[Diverge
         return "Nothing is pending in these dumps: every call that was issued was seen to complete, or nothing tells."
     if not suspects:
         if waits.together == set(waits.fronts):
+            have = "has" if len(waits.fronts) == 1 else "have"
             return (
-                f"{_ranks(sorted(waits.fronts))} have issued the same calls and none completed: "
+                f"{_title_case(_ranks(sorted(waits.fronts)))} {have} issued the same calls and none completed: "
                 "the transfer itself is stuck or was still running."
             )
         return "Ranks wait for each other, and no dump tells which of them began it."
@@ -274,14 +285,18 @@ def _verdict(waits: Waits, suspects: Sequence[Suspect], differ: Sequence[Diverge
     waiting = set(waits.fronts) & names.union(*(s.waiting for s in top))
     one = len(top) == 1
     return (
-        f"{who[0].upper()}{who[1:]} {_SHORT[kind][0 if one else 1]}. {len(waiting)} of {len(waits.fronts)} stuck ranks "
+        f"{_title_case(who)} {_SHORT[kind][0 if one else 1]}. {len(waiting)} of {len(waits.fronts)} stuck ranks "
         f"are or wait for {'it' if one else 'them'}. Rank {rows[0]['rank']}: {rows[0]['reason']}."
     )
 
 
+def _title_case(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
 _SHORT = {
     "diverged": ("did something else than the others", "did something else than the others"),
-    "no-dump": ("left no dump, and others wait for it", "left no dump, and others wait for them"),
+    "no-dump": ("left no dump that tells, and others wait for it", "left no dump that tells, and others wait for them"),
     "held": ("holds the job up", "hold the job up"),
     "silent": ("stopped issuing calls", "stopped issuing calls"),
     "not-started": ("issued its call, but its device did not begin it", "issued calls their devices did not begin"),

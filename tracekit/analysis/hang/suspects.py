@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tracekit.analysis.hang.waits import NO_DUMP, NOT_STARTED, circles, waiters
+from tracekit.analysis.hang.waits import NO_DUMP, NOT_STARTED, UNTOLD, circles, waiters
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -78,7 +78,7 @@ def _roots(waits: Waits, dumps: Mapping[int, RankDump]) -> Iterable[tuple[int, s
     for rank, why in sorted(ons.items()):
         if NO_DUMP in why:
             yield rank, "no-dump"
-        elif rank not in waits.fronts and rank in dumps:
+        elif rank not in waits.fronts and rank in dumps and why != {UNTOLD}:
             yield rank, "silent"
         elif NOT_STARTED in why and not waits.edges.get(rank):
             yield rank, "not-started"

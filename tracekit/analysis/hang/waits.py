@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from tracekit.analysis.hang.state import GroupKey, GroupState, Progress, RankDump
 
-MISSING, BEHIND, NO_DUMP, NOT_STARTED = "missing", "behind", "no-dump", "not-started"
+MISSING, BEHIND, NO_DUMP, NOT_STARTED, UNTOLD = "missing", "behind", "no-dump", "not-started", "untold"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,8 @@ class Front:
 @dataclass(frozen=True, slots=True)
 class Edge:
     """`waiter` cannot go on before `on` does. why: missing (it has not issued the call), behind (it has, but is stuck
-    before it), not-started (its device has not begun it although another's has), no-dump (it left nothing behind).
+    before it), not-started (its device has not begun it although another's has), no-dump (it left nothing behind that
+    tells), untold (its dump does not show how far it came in this group).
     """
 
     waiter: int
@@ -104,6 +105,8 @@ def _collective(front: Front, dumps: Mapping[int, RankDump], group: GroupState, 
         other = group.progress.get(m)
         if other is None or (other.enqueued is not None and other.enqueued < seq):
             yield Edge(front.rank, m, MISSING)
+        elif other.enqueued is None and m not in out.fronts:
+            yield Edge(front.rank, m, UNTOLD)
         elif other.completed is not None and other.completed >= seq:
             passed.append(m)
         elif (theirs := out.fronts.get(m)) is not None and (theirs.group, theirs.seq) != (front.group, seq):

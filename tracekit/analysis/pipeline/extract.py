@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tracekit.analysis.intervals import union
+from tracekit.analysis.pipeline.pace import pace_of
 from tracekit.analysis.pipeline.parts import Chunk, Mark, Message, RankPipeline
 from tracekit.analysis.steps import launched_in
 from tracekit.model import CPU_DEVICE, NO_TIME, Kind
@@ -22,12 +23,15 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from tracekit.analysis.pipeline.pace import Pace
     from tracekit.model import Call, ChunkSpan, LabelledRank, Marker, PipelineSpans
 
 _FORWARD: Mark = ("F", None, None)
 _BACKWARD: Mark = ("B", None, None)
 INSIDE = frozenset({"tp", "sp", "cp", "ep", "etp"})
 """Strategies whose communication is part of a micro-batch's way through a stage."""
+USUAL, NOTICED_NS = 2, 5_000
+"""A device waits when it idles so many times as long as usual between kernels, and at least so long."""
 _TOLD = re.compile(r"PP:(?P<stage>\d{1,9})(?P<op>SEND|RECV)_(?P<kind>[FB])(?P<mb>\d{1,9})")
 
 
@@ -56,6 +60,7 @@ def rank_pipeline(
         out.chunks += [c for c in between if not told or c.kinds == "B"]
     out.chunks.sort(key=lambda c: (c.ts, c.dur))
     out.comm = _between(labelled, out.chunks, origin)
+    out.pace = work.pace(labelled.activities.names, spans.optimizer)
     return out
 
 
@@ -128,7 +133,7 @@ class _Work:
         keep = np.flatnonzero(belongs & (acts.launch_ts > NO_TIME))
         keep = keep[np.argsort(acts.launch_ts[keep], kind="stable")]
         self.launch, self.ts = acts.launch_ts[keep], acts.ts[keep]
-        self.end, self.compute = acts.ts[keep] + acts.dur[keep], compute[keep]
+        self.end, self.compute, self.name = acts.ts[keep] + acts.dur[keep], compute[keep], acts.name[keep]
         self.source = "operators" if (acts.device == CPU_DEVICE).any() else "kernels"
         self._markers = markers
         self.marker = launched_in(self.launch, markers)
@@ -136,6 +141,11 @@ class _Work:
     def _step_at(self, marker: int) -> int | None:
         """Step number at a marker; None outside every step."""
         return None if marker < 0 else self._markers[marker].step if self._markers else 0
+
+    def pace(self, names: Sequence[str], optimizer: NDArray[np.int64]) -> Pace:
+        """Durations of the kernels of all steps, by name."""
+        rows = np.flatnonzero(self.compute & (self.marker >= 0) & ~_inside(self.launch, optimizer))
+        return pace_of(names, self.name[rows], (self.end - self.ts)[rows])
 
     def annotated(self, span: ChunkSpan, waits: list[int], origin: int) -> Chunk | None:
         """Work launched inside an annotation, after the last receive that was waited for in it.
@@ -228,16 +238,22 @@ class _Work:
         return found
 
     def _waited(self, calls: list[Call], kept: NDArray[np.intp]) -> dict[int, tuple[int, ...]]:
-        """Position of a kept row → receives that ended after all work up to it and before the next row started."""
+        """Position of a kept row → receives that ended after all work up to it and before the next row started.
+
+        Only where the device idled longer there than it usually does: by chance a receive ends between any two kernels.
+        """
         out: dict[int, tuple[int, ...]] = {}
         if len(kept) < 2:
             return out
         done, start = np.maximum.accumulate(self.end[kept])[:-1], self.ts[kept][1:]
+        idle = start - done
+        usual = np.median(idle[idle > 0]) if (idle > 0).any() else 0
+        least = max(USUAL * usual, NOTICED_NS)
         for i, call in enumerate(calls):
             if call.op != "recv" or (end := _end(call)) == NO_TIME:
                 continue
             last = int(np.searchsorted(done, end, "right")) - 1
-            if last >= 0 and end <= start[last]:
+            if last >= 0 and end <= start[last] and idle[last] >= least:
                 out[last] = (*out.get(last, ()), i)
         return out
 

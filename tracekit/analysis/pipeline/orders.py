@@ -31,16 +31,23 @@ def _cleaned(line: Line, position: int, part: RankPipeline, chunks: Sequence[Chu
     """Annotated chunks, and of the others those that pass something on, with what one was cut into joined again.
 
     A forward begins with activations from the stage before, unless it is the first, and sends its own on, unless it
-    is the last; work that does neither belongs to no micro-batch.
+    is the last; work that does neither belongs to no micro-batch. Backwards go the other way. A message that goes the
+    wrong way cuts nothing: it came, or was posted, while the work went on.
     """
     before = line.ranks[position - 1] if position else None
     after = line.ranks[position + 1] if position + 1 < len(line.ranks) else None
     peer = [m.peer for m in part.messages]
 
     def passes(c: Chunk) -> bool:
-        got = before is not None and any(peer[i] in (before, None) for i in c.before)
-        sent = after is not None and any(peer[i] in (after, None) for i in c.after)
-        return c.source == ANNOTATION or c.kinds != "F" or got or sent
+        return c.source == ANNOTATION or c.kinds != "F" or got(c) or sent(c)
+
+    def got(c: Chunk) -> bool:
+        source = before if c.kinds == "F" else after
+        return source is not None and any(peer[i] in (source, None) for i in c.before)
+
+    def sent(c: Chunk) -> bool:
+        target = after if c.kinds == "F" else before
+        return target is not None and any(peer[i] in (target, None) for i in c.after)
 
     kept = [c for c in chunks if passes(c)]
     forward = [c.compute for c in kept if c.kinds == "F"]
@@ -50,7 +57,7 @@ def _cleaned(line: Line, position: int, part: RankPipeline, chunks: Sequence[Chu
         if chunk.source != ANNOTATION and chunk.kinds == "F" and chunk.compute < least:
             continue
         last = out[-1] if out and ANNOTATION not in (out[-1].source, chunk.source) else None
-        if last is not None and last.kinds == chunk.kinds and not last.after and not chunk.before:
+        if last is not None and last.kinds == chunk.kinds and not sent(last) and not got(chunk):
             out[-1] = replace(last, dur=chunk.ts + chunk.dur - last.ts, compute=last.compute + chunk.compute,
                               after=chunk.after)  # fmt: skip
         else:

@@ -55,10 +55,11 @@ class RankPipeline:
     """Chunks and messages of one rank, in its order; times from the recording's origin.
 
     groups: members of the groups its messages go through, where known. comm: [start, end) ns between chunks in which
-    other communication than that of pipelines was active.
+    other communication than that of pipelines was active. pace: of `pace_of`, without the optimizer's kernels.
     """
 
     chunks: list[Chunk] = field(default_factory=list)
     messages: list[Message] = field(default_factory=list)
     groups: tuple[tuple[int, ...], ...] = ()
     comm: list[tuple[int, int]] = field(default_factory=list)
+    pace: dict[str, tuple[tuple[int, ...], int]] = field(default_factory=dict)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -13,8 +14,9 @@ from tracekit.analysis.pipeline.lines import Line, find_lines
 from tracekit.analysis.pipeline.messages import carried
 from tracekit.analysis.pipeline.orders import ordered
 from tracekit.analysis.pipeline.recognise import Recognised, recognise
+from tracekit.analysis.pipeline.slow import LongStage, long_stages, stage_findings
 from tracekit.analysis.pipeline.timed import Lags, Span, Timed, idle_split, lags, timed
-from tracekit.analysis.pipeline.whatif import MOST_ERROR, what_if
+from tracekit.analysis.pipeline.whatif import MOST_ERROR, what_if, without_slow
 from tracekit.theory.schedules import parts as actions_of
 
 if TYPE_CHECKING:
@@ -82,13 +84,28 @@ def pipelines(inputs: Sequence[RankInput], groups: Iterable[Sequence[int]] = ())
     steps = [s for line in found for s in _steps(line, by_rank)]
     ready = [(s.t, s.known.ran) for s in steps if s.t is not None and s.known is not None and s.known.ran is not None]
     typical = Typical(ready)
+    long = long_stages(found, {r: one.part for r, one in by_rank.items()}, _loads(steps))
     out = PipelineTables()
     for s in steps:
         out.pipeline += _gantt(s, by_rank)
         out.bubble += _bubbles(s, by_rank, typical)
-        out.what_if += _what_ifs(s, typical)
-    out.findings = list(_findings(steps))
+        out.what_if += _what_ifs(s, typical, [x for x in long if x.places == len(s.line.ranks)])
+    out.findings = [*stage_findings(long, out.what_if, {_name(line): len(line.ranks) for line in found}),
+                    *_findings(steps)]  # fmt: skip
     return out
+
+
+def _loads(steps: Iterable[_Step]) -> dict[int, float]:
+    """Rank → ns of compute a micro-batch, the median over the steps that nothing seems to cut."""
+    found: dict[int, list[float]] = {}
+    for s in steps:
+        if s.reason in ("incomplete", "no-work-on-a-stage") or not all(s.chunks):
+            continue
+        for rank, row in zip(s.line.ranks, s.chunks, strict=True):
+            forwards = sum(c.kinds.count("F") for c in row)
+            if forwards:
+                found.setdefault(rank, []).append(sum(c.compute for c in row) / forwards)
+    return {rank: statistics.median(values) for rank, values in found.items()}
 
 
 def _steps(line: Line, by_rank: Mapping[int, RankInput]) -> list[_Step]:
@@ -254,23 +271,29 @@ def _measured(t: Timed, place: int) -> Row:
     }  # fmt: skip
 
 
-def _what_ifs(s: _Step, typical: Typical) -> list[Row]:
+def _what_ifs(s: _Step, typical: Typical, long: Sequence[LongStage]) -> list[Row]:
     """Rows of the table `what_if`; beyond MOST_ERROR of the replay without a window."""
     ran = s.known.ran if s.known is not None else None
     if s.t is None or s.lag is None or ran is None or (found := what_if(s.t, ran, typical, s.lag)) is None:
         return []
     base, changed = found
+    cases: list[tuple[str, str | None, int]] = [(what, None, ns) for what, ns in changed.items()]
+    compute = [[c.compute for c in row] for row in s.chunks]
+    for one in long:
+        if one.pace is not None:
+            ns = without_slow(s.t, ran, s.lag, compute, one.place, one.pace)
+            cases += [] if ns is None else [("no-slow-stage", f"stage {one.place}", ns)]
     window = s.t.window[1] - s.t.window[0]
     error = abs(base - window) / window if window else None
     good = error is not None and error <= MOST_ERROR
     return [
         {
-            "basis": "pipeline", "pipeline": _name(s.line), "step": s.step, "what": what, "subject": None,
+            "basis": "pipeline", "pipeline": _name(s.line), "step": s.step, "what": what, "subject": subject,
             "window_ns": window, "replayed_ns": base,
             "replay_error_ratio": error, "what_if_ns": ns if good else None, "saved_ns": base - ns if good else None,
             "saved_ratio": (base - ns) / base if good and base else None, "reason": None if good else "replay-error",
         }
-        for what, ns in changed.items()
+        for what, subject, ns in cases
     ]  # fmt: skip
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from tracekit.theory.schedules import ScheduleError, replay
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from tracekit.analysis.pipeline.causes import Grid, Typical
     from tracekit.analysis.pipeline.timed import Lags, Timed
@@ -40,6 +40,21 @@ def what_if(t: Timed, ran: Schedule, typical: Typical, lag: Lags) -> tuple[int, 
     except ScheduleError:
         return None
     return base, dict(zip(WHATS, found, strict=True))
+
+
+def without_slow(
+    t: Timed, ran: Schedule, lag: Lags, compute: Sequence[Sequence[int]], place: int, pace: float
+) -> int | None:
+    """Window when the compute of one rank takes 1/pace of its time, ns; None when the order cannot finish.
+
+    compute: per entry of each rank, ns with compute active; the rest of an entry (communication in it) stays.
+    """
+    work = t.durations
+    work[place] = [ns - min(ns, round(c * (1 - 1 / pace))) for ns, c in zip(work[place], compute[place], strict=True)]
+    try:
+        return replay(ran, _with(lambda *ns: sum(ns), work, lag.p2p, lag.comm, lag.launch)).makespan_ns
+    except ScheduleError:
+        return None
 
 
 def _with(change: Callable[..., int], *grids: Grid) -> Grid:
