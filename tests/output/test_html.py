@@ -347,6 +347,7 @@ def test_a_call_of_several_kernels_is_drawn_as_its_kernels() -> None:
     assert lanes["tp"]["all"] == [[100, 40], [10, 30], [10, 30], [1, 1]]
     assert lanes["tp"]["exposed"] == [[100, 40], [10, 20], [10, 20], [1, 1]]
     older = {lane["name"]: lane for lane in timeline._lanes(data | {"call_id": np.full(3, -1)}, calls, 0, 1000, 1)}
+    assert older["tp"]["all"] == [[100], [80], [80], [1]]
 
 
 @pytest.mark.shared
@@ -357,3 +358,16 @@ def test_an_operation_table_has_its_name_and_what_stragglers_cost(shared: Path, 
     assert Page(text).values["verdict"] == [job["replayed_ns"] - job["ideal_ns"]]
     assert "<title>trace-ST.parquet</title>" in text
     assert f"{100 * (1 - job['ideal_ns'] / job['replayed_ns']):.1f} % of the step" in text
+
+
+def test_a_folder_of_runs_names_them_and_a_dataset_without_its_account_says_so(tmp_path: Path) -> None:
+    import shutil
+
+    old = Path(__file__).parent / "dataset-1.0"
+    shutil.copytree(old, tmp_path / "run=one")
+    done = CliRunner().invoke(cli, ["report", str(tmp_path), "-o", str(tmp_path / "r.html")])
+    assert isinstance(done.exception, UsageError)
+    assert f"holds 1 run; give one of them, such as {tmp_path / 'run=one'}" in str(done.exception)
+    shutil.rmtree(tmp_path / "run=one" / "breakdown")
+    text = tk.read(tmp_path / "run=one").report(tmp_path / "r.html").read_text("utf-8")
+    assert "The steps have no account (table `breakdown`)" in html.unescape(text)
