@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tracekit.model import (
-    CommArgs,
     DeviceAnnotations,
     DeviceRows,
     HealthEntry,
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tracekit.parsers.columns import Column, Columns
+    from tracekit.parsers.comm import Records
 
     Table = dict[str, NDArray[Any]]
 
@@ -42,13 +42,6 @@ OVERRUN_ROWS = 200
 STRAY_ZERO_NS = 3_600 * 10**9
 """A device row at time 0 whose neighbours are an hour later has lost its time stamp."""
 
-_HOST_TYPES = {"ts": np.int64, "dur": np.int64, "name": np.int32, "cat": np.int8, "track": np.int32,
-               "corr": np.int64, "ext": np.int64, "comm": np.int32}  # fmt: skip
-_DEVICE_TYPES = {"ts": np.int64, "dur": np.int64, "name": np.int32, "cls": np.int8, "place": np.int32,
-                 "stream": np.int64, "corr": np.int64, "ext": np.int64, "nbytes": np.int64, "peer": np.int8,
-                 "comm": np.int32}  # fmt: skip
-_NOTE_TYPES = {"ts": np.int64, "dur": np.int64, "name": np.int32, "place": np.int32, "stream": np.int64,
-               "ext": np.int64}  # fmt: skip
 # Sort keys behind the time, most significant first; "-" means descending.
 _HOST_ORDER = ("-dur", "track", "name", "cat", "ext", "corr")
 _DEVICE_ORDER = ("device", "stream", "dur", "name", "cls", "corr", "ext", "nbytes")
@@ -70,14 +63,8 @@ def process_of(pid: Any) -> tuple[str, str]:
     return (found[1], found[2]) if found else ("", str(pid))
 
 
-def _join(columns: dict[str, Column], types: dict[str, Any]) -> Table:
-    """One array a column; each list is emptied as it is joined, to keep the peak low."""
-    joined = {}
-    for field, dtype in types.items():
-        parts = columns[field]
-        joined[field] = np.concatenate(parts) if parts else np.empty(0, dtype)
-        parts.clear()
-    return joined
+def _taken(columns: dict[str, Column]) -> Table:
+    return {field: column.take() for field, column in columns.items()}
 
 
 def _take(table: Table, rows: NDArray[Any]) -> Table:
@@ -209,9 +196,9 @@ def _overruns(c: Columns, tables: Tables, names: list[str]) -> None:
 
 def assemble(c: Columns, meta: TraceMeta, base_ns: int) -> list[RankTrace]:
     """Sort, split by process, shift by the file's base. Traces in order of their process label."""
-    host = _join(c.host, _HOST_TYPES)
-    device = _drop_zero(c, _join(c.device, _DEVICE_TYPES))
-    tables = Tables(host, device, _join(c.annotations, _NOTE_TYPES))
+    host = _taken(c.host)
+    device = _drop_zero(c, _taken(c.device))
+    tables = Tables(host, device, _taken(c.annotations))
     for noted in sorted(c.frames.noted) if c.frames is not None else ():
         c.names[noted]  # takes a number, should it have none
     names = _names(c, tables)
@@ -246,7 +233,7 @@ def rank_trace(
     tables: Tables,
     names: list[str],
     tracks: list[Track],
-    comm: list[CommArgs],
+    comm: Records,
     counts: dict[str, int],
     health: list[HealthEntry],
 ) -> RankTrace:
@@ -271,15 +258,16 @@ def rank_trace(
     )
 
 
-def _renumber(comm: list[CommArgs], host: Table, device: Table) -> list[CommArgs]:
+def _renumber(comm: Records, host: Table, device: Table) -> Records:
     """Communication records in the order of their rows, host before device."""
-    ordered: list[int] = []
+    ordered = []
+    at = 0
     for table in (host, device):
         rows = np.flatnonzero(table["comm"] >= 0)
-        used = table["comm"][rows]
-        table["comm"][rows] = np.arange(len(ordered), len(ordered) + len(rows), dtype=np.int32)
-        ordered += used.tolist()
-    return [comm[i] for i in ordered]
+        ordered.append(table["comm"][rows])
+        table["comm"][rows] = np.arange(at, at + len(rows), dtype=np.int32)
+        at += len(rows)
+    return comm.picked(np.concatenate(ordered))
 
 
 def _coordinates(proc: str) -> dict[str, int] | None:

@@ -53,11 +53,49 @@ _PEER = re.compile(r"PtoP|PeerTo|Peer", re.IGNORECASE)
 _LOCAL = re.compile(r"[HDA]to[HDA]|Host|DeviceToDevice", re.IGNORECASE)
 _thread = attrgetter("pid", "tid")
 _NO_ARGS = Args()
+_LEAST = 1 << 12
+"""Values a column grows by at least."""
 
-Column = list["NDArray[Any]"]
-HOST_FIELDS = ("ts", "dur", "name", "cat", "track", "corr", "ext", "comm")
-DEVICE_FIELDS = ("ts", "dur", "name", "cls", "place", "stream", "corr", "ext", "nbytes", "peer", "comm")
-NOTE_FIELDS = ("ts", "dur", "name", "place", "stream", "ext")
+HOST_TYPES: dict[str, Any] = {"ts": np.int64, "dur": np.int64, "name": np.int32, "cat": np.int8, "track": np.int32,
+              "corr": np.int64, "ext": np.int64, "comm": np.int32}  # fmt: skip
+DEVICE_TYPES: dict[str, Any] = {"ts": np.int64, "dur": np.int64, "name": np.int32, "cls": np.int8, "place": np.int32,
+                "stream": np.int64, "corr": np.int64, "ext": np.int64, "nbytes": np.int64, "peer": np.int8,
+                "comm": np.int32}  # fmt: skip
+NOTE_TYPES: dict[str, Any] = {"ts": np.int64, "dur": np.int64, "name": np.int32, "place": np.int32, "stream": np.int64,
+              "ext": np.int64}  # fmt: skip
+
+
+class Column:
+    """Values that come in parts. It grows in place: parts kept until the end would double the memory then."""
+
+    def __init__(self, dtype: Any) -> None:
+        self._data: NDArray[Any] = np.empty(0, dtype)
+        self._size = 0
+
+    def __len__(self) -> int:
+        return self._size
+
+    def append(self, part: NDArray[Any]) -> None:
+        """Add values at the end."""
+        size = self._size + len(part)
+        if size > len(self._data):  # the system moves pages, not bytes, when a large block grows
+            self._data.resize(size + max(size >> 3, _LEAST), refcheck=False)
+        self._data[self._size : size] = part
+        self._size = size
+
+    def last(self, n: int) -> NDArray[Any]:
+        """The last n values; only until more are added."""
+        return self._data[self._size - n : self._size]
+
+    def take(self) -> NDArray[Any]:
+        """All values; the column is empty afterwards."""
+        out, self._data = self._data, np.empty(0, self._data.dtype)
+        out.resize(self._size, refcheck=False)
+        self._size = 0
+        return out
+
+
+Table = dict[str, Column]
 
 
 class Columns:
@@ -78,9 +116,9 @@ class Columns:
         self.counts: Counter[str] = Counter()
         self.notes: Counter[tuple[str, str]] = Counter()
         self.examples: dict[tuple[str, str], str] = {}
-        self.host: dict[str, Column] = {f: [] for f in HOST_FIELDS}
-        self.device: dict[str, Column] = {f: [] for f in DEVICE_FIELDS}
-        self.annotations: dict[str, Column] = {f: [] for f in NOTE_FIELDS}
+        self.host = {f: Column(t) for f, t in HOST_TYPES.items()}
+        self.device = {f: Column(t) for f, t in DEVICE_TYPES.items()}
+        self.annotations = {f: Column(t) for f, t in NOTE_TYPES.items()}
         self.comm = Records()
         self.thread_names: dict[tuple[str, str], set[str]] = {}
         self.labels: dict[str, set[str]] = {}
@@ -179,7 +217,7 @@ class Columns:
         out["ext"].append(self._external(args))
         comm = np.full(n, -1, np.int32)
         if cat in RECORDING and _is_full(events):
-            names = out["name"][-1].tolist()
+            names = out["name"].last(n).tolist()
             for row, name in enumerate(names):
                 if self._is_comm(name, events[row]):
                     comm[row] = self.comm.add(args[row])
@@ -219,7 +257,7 @@ class Columns:
 
     # ------------------------------------------------------------------ shared
 
-    def _begin(self, out: dict[str, Column], events: list[Any], what: str) -> tuple[list[Any], int]:
+    def _begin(self, out: Table, events: list[Any], what: str) -> tuple[list[Any], int]:
         """Append time and name of the usable events; returns those and their number."""
         ts, rough = times([e.ts for e in events])
         dur, rougher = times([e.dur for e in events])
@@ -264,7 +302,7 @@ class Columns:
             return ext
         return np.where(ext == -1, ints([getattr(a, "old_ext", -1) for a in args]), ext)
 
-    def _place(self, out: dict[str, Column], events: list[Any], args: list[Any]) -> None:
+    def _place(self, out: Table, events: list[Any], args: list[Any]) -> None:
         pairs = [(a.device, e.pid) for a, e in zip(args, events, strict=True)]
         out["place"].append(self.places.codes(pairs, len(pairs)))
         out["stream"].append(

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import re
 import sys
+from array import array
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from operator import attrgetter
-from typing import Any
+from operator import attrgetter, eq
+from typing import TYPE_CHECKING, Any, overload
 
 import msgspec
+import numpy as np
 
 from tracekit.model import CommArgs
 from tracekit.parsers.convert import as_int
 from tracekit.parsers.decode import Args
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 COMM_NAME = re.compile(r"record_param_comms|(?:_?c10d(?:_functional\w*)?|gloo|symm_mem)(?:::|:)")
 """Names of host rows whose arguments are kept."""
@@ -99,22 +105,55 @@ _all = attrgetter(*_FIELDS)
 
 @dataclass(slots=True)
 class Repeated:
-    """A record but for its sequence number and `Comms Id`: the fields before and after those, whether it takes any, and
-    whether it names its operation.
+    """A record but for its sequence number and `Comms Id`: the fields before and after those, whether it takes any,
+    whether it names its operation; number: its place among the known ones.
     """
 
     before: tuple[Any, ...]
     after: tuple[Any, ...]
     numbered: bool
     of: bool
+    number: int
 
 
-class Records(list[CommArgs]):
-    """Arguments of records, in order of their rows."""
+class Records(Sequence[CommArgs]):
+    """Arguments of records, in order of their rows; those that repeat known ones are made when they are asked for.
+
+    A job has tens of thousands of records, nearly all of a few hundred kinds: as objects they would take more memory
+    than all columns of numbers together.
+    """
 
     def __init__(self) -> None:
-        super().__init__()
         self._reader = CommReader()
+        self._made: list[CommArgs] = []
+        self._known: list[Repeated] = []
+        # Of each record: number of what it repeats, or ~ its place among the made ones; what it does not repeat.
+        self._of, self._has = array("q"), array("b")
+        self._seq, self._id = array("q"), array("Q")
+
+    def __len__(self) -> int:
+        return len(self._of)
+
+    @overload
+    def __getitem__(self, at: int) -> CommArgs: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[CommArgs]: ...
+    def __getitem__(self, at: int | slice) -> CommArgs | list[CommArgs]:
+        """One record (an object of its own at each look), or several."""
+        if isinstance(at, slice):
+            return [self[i] for i in range(*at.indices(len(self)))]
+        of = self._of[at]
+        if of < 0:
+            return self._made[~of]
+        known, has = self._known[of], self._has[at]
+        numbers = (self._seq[at] if has & _HAS_SEQ else None, self._id[at] if has & _HAS_ID else None)
+        values: tuple[Any, ...] = (*known.before, *numbers, *known.after)
+        return CommArgs(*values)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and len(self) == len(other) and all(map(eq, self, other))
+
+    __hash__ = None  # type: ignore[assignment]  # it grows
 
     def add(self, args: Args) -> int:
         """Number of the new record."""
@@ -125,20 +164,45 @@ class Records(list[CommArgs]):
         args.seq = args.comms_id = 0
         read = self._reader.read(args)
         values = _all(read)
-        return Repeated(
-            values[:_SEQ], values[_SEQ + 2 :], numbered=read.seq is not None, of=args.collective is not None
-        )
+        out = Repeated(
+            values[:_SEQ], values[_SEQ + 2 :], numbered=read.seq is not None, of=args.collective is not None,
+            number=len(self._known),
+        )  # fmt: skip
+        self._known.append(out)
+        return out
 
     def again(self, known: Repeated, seq: int | None, comms_id: int | None) -> int:
-        """Number of a new record that repeats a known one."""
-        numbers = (seq, comms_id) if known.numbered else (None, None)
-        values: tuple[Any, ...] = (*known.before, *numbers, *known.after)
-        return self.put(CommArgs(*values))
+        """Number of a new record that repeats a known one; seq: int64, comms_id: uint64."""
+        if not known.numbered:
+            seq = comms_id = None
+        has = (0 if seq is None else _HAS_SEQ) | (0 if comms_id is None else _HAS_ID)
+        return self._append(known.number, has, seq or 0, comms_id or 0)
 
     def put(self, args: CommArgs) -> int:
         """Number of a record that another format has read."""
-        self.append(args)
-        return len(self) - 1
+        self._made.append(args)
+        return self._append(-len(self._made), 0, 0, 0)
+
+    def _append(self, of: int, has: int, seq: int, comms_id: int) -> int:
+        self._of.append(of)
+        self._has.append(has)
+        self._seq.append(seq)
+        self._id.append(comms_id)
+        return len(self._of) - 1
+
+    def picked(self, rows: NDArray[np.int32]) -> Records:
+        """The records of some numbers, in that order."""
+        out = Records()
+        out._made, out._known = self._made, self._known
+        for name in ("_of", "_has", "_seq", "_id"):
+            column = getattr(self, name)
+            if column:
+                chosen = np.frombuffer(column, column.typecode)[rows]
+                setattr(out, name, array(column.typecode, chosen.tobytes()))
+        return out
+
+
+_HAS_SEQ, _HAS_ID = 1, 2
 
 
 def _rf_id(a: Args) -> int | None:

@@ -16,7 +16,7 @@ import numpy as np
 
 from tracekit.errors import UnusableInput
 from tracekit.model import DeviceClass
-from tracekit.parsers.columns import DEVICE_CATS, HOST_CATS, MTIA_CAT, RECORDING, Columns, peer
+from tracekit.parsers.columns import DEVICE_CATS, HOST_CATS, MTIA_CAT, RECORDING, Column, Columns, peer
 from tracekit.parsers.comm import COMM_NAME
 from tracekit.parsers.convert import MAX_DUR_NS
 from tracekit.parsers.decode import Args
@@ -135,22 +135,19 @@ class Core:
         self._start()
 
     def _start(self) -> None:
-        self._scanner = _core.Scanner(self._classes, FULL_NAMES, _KEYS, MAX_DUR_NS)
-        c = self.columns
-        self._names = _Numbered(self._scanner, _NAMES, lambda text: c.names[_string(text)])
-        self._tracks = _Numbered(self._scanner, _TRACKS, lambda text: c.tracks[_pair(text)])
-        self._places = _Numbered(self._scanner, _PLACES, lambda text: c.places[_pair(text)])
-        self._wanted = _Numbered(self._scanner, _FRAMES, self._is_wanted)
-        self._records = _Numbered(self._scanner, _RECORDS, self._record)
-        self._known: list[Repeated] = []
+        scanner = self._scanner = _core.Scanner(self._classes, FULL_NAMES, _KEYS, MAX_DUR_NS)
+        # None of these refers to this object: in a cycle the rows would outlive the trace, as nothing collects it.
+        c, frames = self.columns, self.frames
+        known: list[Repeated] = []
+        self._names = _Numbered(scanner, _NAMES, lambda text: c.names[_string(text)])
+        self._tracks = _Numbered(scanner, _TRACKS, lambda text: c.tracks[_pair(text)])
+        self._places = _Numbered(scanner, _PLACES, lambda text: c.places[_pair(text)])
+        self._wanted = _Numbered(
+            scanner, _FRAMES, lambda text: int(frames is not None and frames.wanted(_string(text)))
+        )
+        self._records = _Numbered(scanner, _RECORDS, lambda text: _record(c, known, text))
+        self._known = known
         self._keys: list[bytes] = []
-
-    def _record(self, text: bytes) -> int:
-        self._known.append(self.columns.comm.repeated(_ARGS.decode(b"{%s}" % text)))
-        return len(self._known) - 1
-
-    def _is_wanted(self, text: bytes) -> int:
-        return int(self.frames is not None and self.frames.wanted(_string(text)))
 
     def scan(self, data: bytes, *, text_times: bool) -> Found | None:
         """Look at a chunk; None when it is for the pure path. text_times: as in `decode.decode`."""
@@ -275,7 +272,13 @@ class _Numbered:
 _LAST = (np.int32, np.int64, np.int64, np.int64)
 
 
-def _append(out: dict[str, list[Any]], table: Table) -> None:
+def _record(columns: Columns, known: list[Repeated], text: bytes) -> int:
+    """Place among the known ones of a record that is written like this."""
+    known.append(columns.comm.repeated(_ARGS.decode(b"{%s}" % text)))
+    return len(known) - 1
+
+
+def _append(out: dict[str, Column], table: Table) -> None:
     for field, column in out.items():
         column.append(table[field])
 

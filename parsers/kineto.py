@@ -6,7 +6,6 @@ import json
 from typing import TYPE_CHECKING
 
 import msgspec
-import numpy as np
 
 from tracekit.errors import BrokenInput, UnusableInput
 from tracekit.model import UNIX_NS, HostCat, RankTrace, TraceMeta
@@ -17,7 +16,7 @@ from tracekit.parsers.core import Core, in_use
 from tracekit.parsers.decode import Batch, decode, needs_text
 from tracekit.parsers.documents import BLOCK, Document, Documents
 from tracekit.parsers.frames import Frames
-from tracekit.parsers.memory import without_gc
+from tracekit.parsers.memory import split_large, without_gc
 from tracekit.parsers.repair import LADDER, MAX_PIECE
 from tracekit.parsers.source import Source
 
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
     import re
     from pathlib import Path
 
-_HEAP_HINT = 31 << 20
 _SALVAGE = "read without --strict to salvage the rest"
 
 
@@ -52,7 +50,7 @@ class KinetoReader:
         """All traces of the file; raises UnusableInput when no event can be used."""
         traces: list[RankTrace] = []
         try:
-            _grow_heap()
+            split_large()
             with without_gc():
                 for doc in self.documents:
                     traces += self._finish(doc, len(traces))
@@ -200,7 +198,7 @@ class KinetoReader:
 
     def _base(self, meta: TraceMeta) -> int:
         """Relative times get the file's base; times that are absolute already do not."""
-        last = max((int(p.max()) for t in (self.columns.host, self.columns.device) for p in t["ts"]), default=0)
+        last = max(t["ts"].last(len(t["ts"])).max(initial=0) for t in (self.columns.host, self.columns.device))
         return 0 if last >= UNIX_NS else (meta.base_ns or 0)
 
     def _account(self, doc: Document, odd: list[tuple[str, str, str]]) -> None:
@@ -216,14 +214,6 @@ class KinetoReader:
             if self.strict and severity != "info":
                 raise BrokenInput(f"{self.path}: {reason} ({example[:160]}); {_SALVAGE}")
             self.columns.note(severity, reason, count, example[:200])
-
-
-def _grow_heap() -> None:
-    """Let glibc keep freed blocks: above 128 KiB it gives each back to the kernel until it has once seen a larger
-    one freed, and the page faults of that would cost a fifth of the load. The block is never touched.
-    """
-    block = np.empty(_HEAP_HINT, np.uint8)
-    del block
 
 
 def parse(

@@ -30,7 +30,7 @@ REPEAT_NS = 1_000_000_000
 MAX_SKEW_NS = 1_000_000
 """With a correlation id that occurs once, clocks may disagree by this much before the join is refused."""
 _MANY_PER_LAUNCH = ("graph", "batch", "multidevice")
-_MAX_PAIRS = 8_000_000
+_MAX_PAIRS = 1 << 18
 
 
 @dataclass(slots=True)
@@ -67,7 +67,7 @@ class Links:
         own: Ints | None = None,
         *,
         python: bool = False,
-    ) -> tuple[Ints, Ints]:
+    ) -> tuple[Ints, Rows]:
         """Host rows that enclose each query: (offsets, rows); rows of query i are rows[offsets[i]:offsets[i+1]],
         outermost first.
 
@@ -100,34 +100,43 @@ def host_spans(trace: RankTrace, mask: Mask) -> Spans:
     return Spans(host.track[row].astype(np.int64), ts, ts + host.dur[row], row)
 
 
-def enclosing(spans: Spans, track: Ints, ts: Ints, end: Ints) -> tuple[Ints, Ints]:
+def enclosing(spans: Spans, track: Ints, ts: Ints, end: Ints) -> tuple[Rows, Rows]:
     """All pairs (query, row) where the span encloses the query; sorted by query, outermost span first.
 
     A span encloses a query on its track that starts inside it, and ends inside it too (to `EDGE_NS`) or began
     clearly before the span's end: children do outlast parents.
     """
     if not len(ts) or not len(spans.ts):
-        return np.empty(0, np.int64), np.empty(0, np.int64)
-    times = np.sort(ts)
+        return np.empty(0, np.int32), np.empty(0, np.int32)
     tracks = _distinct(track)
+    near, first, last = _near(spans, tracks, np.sort(ts))
+    base = len(ts) + 1
+    key = np.searchsorted(tracks, track) * base + np.searchsorted(np.sort(ts), ts)
+    order = np.argsort(key, kind="stable")
+    key = key[order]
+    span_key = np.searchsorted(tracks, spans.track[near]) * base
+    lo = np.searchsorted(key, span_key + first, "left")
+    hi = np.searchsorted(key, span_key + last, "left")
+    del first, last, span_key, key  # what is found now takes as much again
+    hit = np.flatnonzero(lo < hi)
+    near, lo, counts = near[hit], lo[hit], (hi - lo)[hit]
+    del hi, hit
+    parts = [_pairs(spans, near[a:b], lo[a:b], counts[a:b], order, ts, end) for a, b in _blocks(counts, _MAX_PAIRS)]
+    del near, lo, counts, order
+    query = np.concatenate([p[0] for p in parts]) if parts else np.empty(0, np.int32)
+    row = np.concatenate([p[1] for p in parts]) if parts else np.empty(0, np.int32)
+    del parts
+    by_query = np.argsort(query, kind="stable")
+    return query[by_query], row[by_query]
+
+
+def _near(spans: Spans, tracks: Ints, times: Ints) -> tuple[Ints, Ints, Ints]:
+    """Spans on these tracks that hold any of the times (ascending): their positions, first time in each and last."""
     first = np.searchsorted(times, spans.ts, "left")
     last = np.searchsorted(times, spans.end, "right")
     near = np.flatnonzero(first < last)
     near = near[np.isin(spans.track[near], tracks)]
-    base = len(times) + 1
-    key = np.searchsorted(tracks, track) * base + np.searchsorted(times, ts)
-    order = np.argsort(key, kind="stable")
-    key = key[order]
-    span_key = np.searchsorted(tracks, spans.track[near]) * base
-    lo = np.searchsorted(key, span_key + first[near], "left")
-    hi = np.searchsorted(key, span_key + last[near], "left")
-    hit = np.flatnonzero(lo < hi)
-    near, lo, counts = near[hit], lo[hit], (hi - lo)[hit]
-    parts = [_pairs(spans, near[a:b], lo[a:b], counts[a:b], order, ts, end) for a, b in _blocks(counts, _MAX_PAIRS)]
-    query = np.concatenate([p[0] for p in parts]) if parts else np.empty(0, np.int64)
-    row = np.concatenate([p[1] for p in parts]) if parts else np.empty(0, np.int64)
-    by_query = np.argsort(query, kind="stable")
-    return query[by_query], row[by_query]
+    return near, first[near], last[near]
 
 
 def _distinct(values: Ints) -> Ints:
@@ -147,14 +156,14 @@ def _blocks(counts: Ints, limit: int) -> list[tuple[int, int]]:
     return list(zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True))
 
 
-def _pairs(spans: Spans, near: Ints, lo: Ints, counts: Ints, order: Ints, ts: Ints, end: Ints) -> tuple[Ints, Ints]:
+def _pairs(spans: Spans, near: Ints, lo: Ints, counts: Ints, order: Ints, ts: Ints, end: Ints) -> tuple[Rows, Rows]:
     total = int(counts.sum())
     span = np.repeat(near, counts)
     within = np.arange(total) - np.repeat(np.cumsum(counts) - counts, counts)
     query = order[np.repeat(lo, counts) + within]
     stop = spans.end[span]
     keep = (stop + EDGE_NS >= end[query]) | (stop >= ts[query] + EDGE_NS)
-    return query[keep], spans.row[span[keep]]
+    return query[keep].astype(np.int32), spans.row[span[keep]].astype(np.int32)
 
 
 def _innermost(spans: Spans, track: Ints, ts: Ints, end: Ints) -> Ints:

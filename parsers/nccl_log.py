@@ -182,8 +182,14 @@ class NcclLogReader:
         """Number of each call's texts, in order of appearance; `_BROKEN` for one that is not whole."""
         codes, first = block.distinct(*parts)
         found = np.empty(len(first), np.int32)
-        for i in np.argsort(first).tolist():
-            found[i] = self._tried(block, parts, int(first[i]), number)
+        order = np.argsort(first)
+        rows = first[order]
+        spans = [(start[rows].tolist(), end[rows].tolist()) for start, end in parts]
+        for at, i in enumerate(order.tolist()):
+            try:
+                found[i] = number(*[block.text[start[at] : end[at]] for start, end in spans])
+            except ValueError:
+                found[i] = _BROKEN
         out = found[codes]
         for row in np.flatnonzero(codes < 0).tolist():
             out[row] = self._tried(block, parts, row, number)

@@ -27,8 +27,6 @@ _LONGEST = 512
 _PAD = _LONGEST + 24
 _STAMP = 22
 """Bytes of "[2026-01-31 12:00:00] "."""
-_CELLS = 10
-"""Blanks after "opCount" up to the one before the fixed words, at most."""
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 _SHIFT = np.uint64(29)
 _MASKS = np.array([(1 << (8 * n)) - 1 for n in range(9)], np.uint64)
@@ -82,10 +80,9 @@ class Block:
         twice = np.flatnonzero(np.diff(line) == 0)
         once[twice] = once[twice + 1] = False
         at, line = at[once], line[once]
-        blank = np.append(blank, np.full(_CELLS + 1, self.size))
-        cells = [blank.take(at + i) for i in range(9)]
+        cells = [blank.take(at + i, mode="clip") for i in range(9)]  # beyond the last blank: no width, so no number
         good, last = self._form(cells)
-        cells += [blank.take(at + i) for i in range(9, last + 1)]
+        cells += [blank.take(at + i, mode="clip") for i in range(9, last + 1)]
         begin, end = self.begins[line], self.ends[line]
         stamped = self._stamped(begin)
         op_count, number = self._number(cells[1] + 1, cells[2], 16)
@@ -102,10 +99,10 @@ class Block:
     def _op_counts(self) -> tuple[Ints, Ints]:
         """Positions of all blanks, and which of them stand in ": opCount "."""
         blank: Ints = np.flatnonzero(self.data[: self.size] == ord(" "))
-        at = np.flatnonzero(self.data[blank + 1] == ord("o"))
-        at = at[self.words(blank[at] + 1) == _word(b"opCount ")]
-        at = at[blank[at] > 0]
-        return blank, at[self.data[blank[at] - 1] == ord(":")]
+        at = np.flatnonzero(self.data[1:].take(blank) == ord("o"))
+        at = at[self.words(blank.take(at) + 1) == _word(b"opCount ")]
+        at = at[blank.take(at) > 0]
+        return blank, at[self.data.take(blank.take(at) - 1) == ord(":")]
 
     def _form(self, cells: list[Ints]) -> tuple[NDArray[np.bool_], int]:
         """Which calls have the words of the block's form (NCCL's or RCCL's), and the blank after the count."""

@@ -201,3 +201,41 @@ def test_a_size_that_needs_the_group_is_not_guessed(tmp_path: Path) -> None:
     rows = tk.analyze(tmp_path, workers=1).arrow("collectives").to_pylist()
     assert {r["payload_bytes"] for r in rows if r["op"] == "all_gather"} == {None}  # the dump has no size of groups
     assert {r["payload_bytes"] for r in rows if r["op"] == "all_reduce"} == {16, 32768}
+
+
+@pytest.mark.parametrize("part", [3, 2])
+def test_a_log_whose_beginning_is_lost_is_tied_by_number_not_by_its_first_line(tmp_path: Path, part: int) -> None:
+    """No initialisation, first numbers above 0: the job repeats itself, so laying first to first would be a step off."""
+    traces(tmp_path)
+    kept: dict[int, list[str]] = {}
+    for r in RANKS:
+        lines = JOB.log(r)
+        kept[r] = lines[len(lines) // part :]
+        write(tmp_path / f"nccl.{r}.log", kept[r])
+    result = tk.analyze(tmp_path, workers=1)
+    for rank in RANKS:
+        there = {
+            (pair[0], int(pair[1], 16))
+            for line in kept[rank]
+            for pair in [(line.split(" comm 0x55d0")[-1][:2], line.split("opCount ")[-1].split(" ")[0])]
+            if "opCount" in line
+        }
+        for row, made in zip(rows_of(result, rank), truth(rank), strict=True):
+            held = (f"0{made.group}", made.number) in there
+            assert row["witness"] == ("nccl-log:seq" if held else None)
+
+
+def test_a_log_whose_end_is_lost_is_not_tied_to_other_steps(tmp_path: Path) -> None:
+    """It holds as many steps as the trace, but earlier ones: all calls fit two steps off, but their numbers do not."""
+    traces(tmp_path)
+    for r in RANKS:
+        write(tmp_path / f"nccl.{r}.log", ended(JOB.log(r), 3))
+    result = tk.analyze(tmp_path, workers=1)
+    ways = {r["witness"] for r in result.arrow("collectives").to_pylist()}
+    assert ways <= {None, "nccl-log:seq", "nccl-log:alike"}
+
+
+def ended(lines: list[str], steps: int) -> list[str]:
+    """The lines until the last all-reduce over all ranks of that many steps."""
+    last = [i for i, line in enumerate(lines) if "count 4 " in line][steps - 1]
+    return lines[: last + 1]

@@ -79,6 +79,7 @@ def analyze_rank(labelled: LabelledRank, *, origin_ns: int) -> RankTables:
         out.totals.append(total | _slowdown(slowdown(acts, rows)))
     if labelled.meta.witness is not None:
         out.totals.append(_compute_unknown(labelled))
+    out.critical = rank_graph(labelled, out.steps, origin_ns)  # takes most memory: before there are big tables
     out.activities = activity_table(labelled, step_of_row, origin_ns)
     kinds = call_kinds(labelled.calls)
     out.collectives = call_table(labelled, calls.step, origin_ns, kinds)
@@ -88,7 +89,6 @@ def analyze_rank(labelled: LabelledRank, *, origin_ns: int) -> RankTables:
     out.unlabelled = unlabelled_sites(labelled, kinds)
     out.votes = votes(labelled, calls.step, {s["step"] for s in out.steps if s["complete"]}, kinds)
     out.pipeline = rank_pipeline(labelled, markers, calls.step, origin_ns)
-    out.critical = rank_graph(labelled, out.steps, origin_ns)
     out.findings += conflicts(labelled)
     out.findings += rank_findings(labelled, out.totals, out.steps, step_of_row, renumbered)
     return out

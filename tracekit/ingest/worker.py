@@ -196,37 +196,34 @@ def work(number: int, path: str, options: Options) -> list[PartResult] | Failure
 
 
 def _work(number: int, path: str, options: Options) -> list[PartResult]:
+    from tracekit.parsers.memory import give_back
+
     rules = rules_of(options)
     traces = read(path, rules, options)
-    _give_back_freed_memory()
+    give_back()
     out: list[PartResult] = []
     while traces:
         trace = traces.pop(0)
         labelled, observed, job = label(trace, rules, options)
         del trace  # the parsed rows are not needed any more: keep the peak at one trace
-        _give_back_freed_memory()
+        give_back()
         out.append(_analyse(labelled, observed, job, f"{number:06d}-{len(out)}", options))
+        del labelled
+        give_back()
     return out
 
 
-def _give_back_freed_memory() -> None:
-    """Return what parse and labels freed to the system (glibc keeps it): a fifth of the peak; a no-op elsewhere."""
-    import ctypes
-
-    try:
-        ctypes.CDLL(None).malloc_trim(0)
-    except (OSError, AttributeError, TypeError):
-        return
-
-
 def _analyse(labelled: LabelledRank, observed: Observed, job: Job, name: str, options: Options) -> PartResult:
+    import pyarrow as pa
+
     from tracekit.analysis import analyze_rank
 
     origin = labelled.window_ns[0]
     tables = analyze_rank(labelled, origin_ns=origin)
     detail = _spill(labelled, tables, name, options) if options.detail else {}
-    tables.activities = tables.activities.slice(0, 0)
-    tables.collectives = tables.collectives.slice(0, 0)
+    # A slice would keep all rows alive, `empty_table` would import pandas.
+    tables.activities = pa.Table.from_batches([], tables.activities.schema)
+    tables.collectives = pa.Table.from_batches([], tables.collectives.schema)
     return PartResult(
         meta=labelled.meta,
         window=labelled.window_ns,

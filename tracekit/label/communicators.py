@@ -221,20 +221,30 @@ class _Joiner:
         a = codes.lane(mine, numbered=launches and numbered)
         b = codes.lane(theirs, numbered=numbered)
         unbroken = len(b) > 0 and int(b.number[-1] - b.number[0]) == len(b) - 1
-        b.whole = launches and not self.witness.lost and unbroken
+        begun = launches and self._from_its_start(theirs)
+        b.whole = begun and not self.witness.lost and unbroken
         aligner = Aligner(a, b)
         if launches and not self.witness.lost:
-            expected = self._expected(mine, a.number.tolist(), theirs)
+            expected = self._expected(mine, a.number.tolist(), theirs, begun=begun)
         found = aligner.align(expected)
         return None if found is None else (mine, theirs, aligner, found)
 
-    def _expected(self, mine: list[Entry], number: list[int], theirs: list[Entry]) -> tuple[int, ...]:
+    def _from_its_start(self, theirs: list[Entry]) -> bool:
+        """Whether the log holds communicators from their start: initialisation, or the call that NCCL numbers 0."""
+        least: dict[str, int] = {}
+        for entry in theirs:
+            call = self.witness.calls[entry.members[0]]
+            key, number = call.group or "", call.op_id or 0
+            least[key] = min(least.get(key, number), number)
+        return all(n == 0 or ((comm := self.comms.get(key)) and comm.own is not None) for key, n in least.items())
+
+    def _expected(self, mine: list[Entry], number: list[int], theirs: list[Entry], *, begun: bool) -> tuple[int, ...]:
         """torch numbers the collectives of a group from 1 on; the log holds the communicator's life from its start."""
         first = mine[0].number if mine else None
         if first is None or not theirs or any(set(e.ops) & P2P for e in (*mine, *theirs)):
             return ()
         steady = all(e.number == first + i for i, e in enumerate(mine))
-        begins = {0, theirs[0].number or 0}  # NCCL counts from 0; the first lines may be lost
+        begins = {0, theirs[0].number or 0} if begun else {0}  # NCCL counts from 0; the first lines may be lost
         return tuple(sorted(b + first - 1 - number[0] for b in begins)) if steady else ()
 
     # ------------------------------------------------------------------ taking over

@@ -86,6 +86,24 @@ def test_without_a_common_clock_the_shortest_tells_the_last_and_waiting_stays() 
     assert (rows[0]["last_rank"], rows[0]["last_by"], rows[0]["skew_ns"]) == (2, "duration", None)
 
 
+@pytest.mark.parametrize("fields", [{"op": "broadcast"}, {"op": "all_to_all", "peers": 1}])
+def test_without_a_common_clock_a_short_call_that_leaves_alone_is_not_called_late(fields: dict[str, Any]) -> None:
+    parts = one_call([0, 3_000_000, 9_000_000], 10_000_000, **fields)
+    for p in parts:
+        p.host, p.comparable = None, False
+    _, _, _, rows = analysed(parts)
+    assert (rows[0]["last_rank"], rows[0]["last_by"]) == (None, None)
+
+
+def test_messages_without_a_common_clock_say_so() -> None:
+    parts = message((700, 100_000), (100, 900_000))
+    for p in parts:
+        p.host, p.comparable = None, False
+    _, _, split, rows = analysed(parts)
+    assert split.reason == ["clock", "clock"]
+    assert (rows[0]["last_rank"], rows[0]["wait_ns"]) == (None, None)
+
+
 def test_a_difference_below_the_error_accuses_nobody() -> None:
     parts = one_call([0, 1000, 2000], 10_000_000)
     for i, p in enumerate(parts):

@@ -160,16 +160,16 @@ class _Builder:
     def _sums(self) -> None:
         """Running sums over all items of what each adds to a chain, and of the gaps before them."""
         items, links = self.items, self.links
-        adds = np.zeros((len(items) + 1, PARTS), np.int64)
-        adds[1:, Part.COMPUTE] = np.where(items.comm | items.copy, 0, items.advance)
-        adds[1:, Part.COPY] = np.where(items.copy, items.advance, 0)
-        self.work = np.cumsum(adds, axis=0)
-        self.gaps = np.cumsum(np.concatenate([[0], links.delay]))
+        self.compute = _running(np.where(items.comm | items.copy, 0, items.advance))
+        self.copy = _running(np.where(items.copy, items.advance, 0))
+        self.gaps = _running(links.delay)
 
     def _chain(self, start: NDArray[np.intp], run: NDArray[np.intp]) -> Ints:
         """Parts from the start of item `start` to the end of its run."""
         last = self.runs.last[run]
-        out = self.work[last + 1] - self.work[start]
+        out = np.zeros((len(start), PARTS), np.int64)
+        out[:, Part.COMPUTE] = self.compute[last + 1] - self.compute[start]
+        out[:, Part.COPY] = self.copy[last + 1] - self.copy[start]
         out[:, Part.GAP] = self.gaps[last + 1] - self.gaps[start + 1]
         out[self.comm[run]] = 0
         return out
@@ -202,7 +202,7 @@ class _Builder:
         """Edges from the host: to each run from the launch in it that lets it end last."""
         items, links, runs = self.items, self.links, self.runs
         ready = links.ready + links.delay
-        done = self.work.sum(axis=1) + self.gaps
+        done = self.compute + self.copy + self.gaps
         value = np.where(links.ready > NEVER, ready + items.advance - done[1:], NEVER)
         at = _position_of_max(value, runs.first)
         bare = self.comm | (self.edge >= 0)
@@ -250,6 +250,8 @@ class _Builder:
     def graph(self, labelled: LabelledRank, steps: list[tuple[int, int, int, bool]], origin: int) -> RankGraph:
         """The graph with times from the origin, and only the names that it uses."""
         f = self.fields
+        del self.compute, self.copy, self.gaps
+        src, dst, parts = (_joined(pieces) for pieces in (self.src, self.dst, self.parts))
         used, name = np.unique(f["name"], return_inverse=True)
         names = ["" if i < 0 else labelled.activities.names[i][:160] for i in used.tolist()]
         starts = np.array([s[1] for s in steps], np.int64)
@@ -262,13 +264,26 @@ class _Builder:
             self.begin - origin, f["time"] - origin, f["kind"], step.astype(np.int32),
             name.reshape(-1).astype(np.int32),
             f["lane"], f["thread"], f["call"], f["count"], self._issued(labelled),
-            np.concatenate(self.src).astype(np.int32),
-            np.concatenate(self.dst).astype(np.int32), np.concatenate(self.parts),
+            src.astype(np.int32), dst.astype(np.int32), parts,
             [(number, start - origin, end - origin, whole) for number, start, end, whole in steps], names,
             self.items.lanes, labelled.host.threads if labelled.host is not None else [],
             node_of[owner] if owner else np.empty(0, np.int32),
             [c.label.strategy for c in labelled.calls], [c.op for c in labelled.calls], self.items.on_host,
         )  # fmt: skip
+
+
+def _joined(pieces: list[Ints]) -> Ints:
+    """The pieces in one; the list is emptied, to keep the peak low."""
+    out = np.concatenate(pieces)
+    pieces.clear()
+    return out
+
+
+def _running(values: Ints) -> Ints:
+    """Sum of all values before each position, and of all."""
+    out = np.zeros(len(values) + 1, np.int64)
+    np.cumsum(values, out=out[1:])
+    return out
 
 
 def _position_of_max(value: Ints, first: NDArray[np.intp]) -> NDArray[np.intp]:

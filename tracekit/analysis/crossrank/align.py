@@ -33,6 +33,8 @@ END_SKEW_NS = 50_000
 """By how much the ends that the ranks see of one synchronising call may be out of order with its begins."""
 COINCIDENCES = 8
 """So many ends that fall together are no accident."""
+TOGETHER = 0.2
+"""Ends of one call lie within this share of the time between calls, nine in ten of them."""
 _ANY = 1 << 61
 _SEED = 0x7ACE
 
@@ -95,6 +97,8 @@ def align(a: Sequence, b: Sequence) -> Aligned | Refused:
     if len(left) > 1 or _may_be_disjoint(a, b, bound):
         return Refused("ambiguous")
     shift = left[0][0]
+    if len(shifts) > 1 and _ends_apart(a, b, shift):
+        return Refused("ambiguous")
     # where the clocks say little, a few calls at either end are no common part: more likely, some were lost between
     few = bound > min(s.window[1] - s.window[0] for s in (a, b)) // 2 and 2 * len(
         _common(a.code, b.code, shift)[0]
@@ -102,6 +106,25 @@ def align(a: Sequence, b: Sequence) -> Aligned | Refused:
     if few:
         return Refused("contents-differ")
     return Aligned(shift, left[0][1], len(shifts))
+
+
+def _ends_apart(a: Sequence, b: Sequence, k: int) -> bool:
+    """Whether a shift that contents do not decide pairs calls whose ends lie apart, as those of different calls do.
+
+    Asked where a recording has calls beyond the common part and no step tells: losses in the middle look so, too.
+    """
+    i, j = np.arange(len(a))[max(k, 0) :], np.arange(len(b))[max(-k, 0) :]
+    common = min(len(i), len(j))
+    i, j = i[:common], j[:common]
+    if common == len(a) == len(b) or len(np.intersect1d(a.step[a.step >= 0], b.step[b.step >= 0])):
+        return False
+    sharp = np.maximum(a.slack[i], b.slack[j]) <= END_SKEW_NS  # kernels of expert traffic end less sharply
+    use = sharp & a.mutual[i] & b.mutual[j] & (a.stop[i] != NO_TIME) & (b.stop[j] != NO_TIME)
+    if int(use.sum()) < 2:
+        return False
+    left, right = a.stop[i][use], b.stop[j][use]
+    low, high = np.percentile(left - right, [5, 95])
+    return bool(high - low > TOGETHER * float(np.median(np.diff(left))))
 
 
 def _may_be_disjoint(a: Sequence, b: Sequence, bound: int) -> bool:

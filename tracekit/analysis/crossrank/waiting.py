@@ -49,11 +49,14 @@ class Waits:
 def waits(parts: Sequence[RankCalls], matches: Sequence[Match], flat: Flat, world: int | None) -> Waits:
     """Split every matched call where that is valid; elsewhere the reason."""
     n = len(flat)
+    ops = [p.texts("op") for p in parts]
+    together = np.array(
+        [m.stream.kind != "p2p" and ops[m.parts[0]][m.rows[0]] in SYNCHRONISING for m in matches], np.bool_
+    )
     out = Waits(
         np.full(n, NO_TIME, np.int64), np.full(n, NO_TIME, np.int64), [None] * n,
-        *_arrivals(flat, len(matches)),
+        *_arrivals(flat, len(matches), together),
     )  # fmt: skip
-    ops = [p.texts("op") for p in parts]
     timed = flat.all(flat.dur > 0)  # without a duration, or cut to none: nothing is transferred in no time
     lacking = ~flat.all(~flat.peers_lack)
     shortest = flat.least(flat.dur)
@@ -97,7 +100,7 @@ def _message(parts: Sequence[RankCalls], match: Match, flat: Flat, begin: int, o
     known = flat.arrival[sent] != NO_TIME and flat.arrival[got] != NO_TIME
     for me, partner in ((got, sent), (sent, got)):
         dur = int(flat.dur[me])
-        if dur <= 0 or not known:
+        if dur <= 0 or (aligned and not known):
             out.reason[me] = "untimed"
         elif not aligned:
             out.reason[me] = "clock"
@@ -132,12 +135,13 @@ def _owners_only(parts: Sequence[RankCalls], flat: Flat, out: Waits) -> None:
 
 
 def _arrivals(
-    flat: Flat, n: int
+    flat: Flat, n: int, together: NDArray[np.bool_]
 ) -> tuple[NDArray[np.int64], list[str | None], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
     """Last and first to come, skew and clock error of each match.
 
     Who came last is decided by the common clock where the gap to the last but one exceeds both clocks' error, and
-    without one by duration (the last to come has the shortest) where it exceeds what ends differ by.
+    without one by duration (the last to come has the shortest) where it exceeds what ends differ by and all ranks leave
+    `together`: the root of a broadcast, or a buffered send, comes first and is done first.
     """
     last, earliest = np.full(n, -1, np.int64), np.full(n, -1, np.int64)
     skew, error = np.full(n, NO_TIME, np.int64), np.full(n, NO_TIME, np.int64)
@@ -146,7 +150,7 @@ def _arrivals(
         return last, by, earliest, skew, error
     same = (flat.least(flat.component) == flat.most(flat.component)) & (flat.least(flat.component) >= 0)
     clocked = same & flat.all(flat.arrival != NO_TIME)
-    timed = flat.all(flat.dur > 0)
+    timed = flat.all(flat.dur > 0) & flat.all(~flat.peers_lack) & together
     by_arrival, by_length = flat.order(flat.arrival), flat.order(flat.dur)
     stops = [*flat.first[1:].tolist(), len(flat)]
     for i, (begin, stop) in enumerate(zip(flat.first.tolist(), stops, strict=True)):
