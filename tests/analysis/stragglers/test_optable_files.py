@@ -216,8 +216,8 @@ def test_a_table_beside_traces_adds_a_section(file: Path) -> None:
     both = json.loads(call("analyze", SAMPLE, file, "--json", "--workers", 1))
     assert both["stragglers"]
     assert alone["stragglers"] == []
-    assert {k: v for k, v in both.items() if k not in ("sources", "stragglers", "findings")} == {
-        k: v for k, v in alone.items() if k not in ("sources", "stragglers", "findings")
+    assert {k: v for k, v in both.items() if k not in ("sources", "files", "stragglers", "findings")} == {
+        k: v for k, v in alone.items() if k not in ("sources", "files", "stragglers", "findings")
     }
     text = call("analyze", SAMPLE, file, "--workers", 1)
     assert "is communication that nothing hid" in text
