@@ -150,3 +150,72 @@ def test_names_are_inert(forms: dict[str, Path]) -> None:
     screen = io.StringIO()
     show(found, Console(file=screen, width=200))
     assert "\x1b" not in screen.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("table", "column", "value", "told"),
+    [
+        ("breakdown", "window_ns", float("nan"), "NaN is no number of JSON"),
+        ("breakdown", "window_ns", float("inf"), "Infinity is no number of JSON"),
+        ("breakdown", "window_ns", 10**400, "breakdown[0].window_ns: expected int64"),
+        ("breakdown", "window_ns", "12", "breakdown[0].window_ns: expected int64, found '12'"),
+        ("breakdown", "idle_ns", None, "breakdown[0].idle_ns: expected int64, found None"),
+        ("breakdown", "rank", "zero", "breakdown[0].rank: expected int32"),
+        ("exposure", "strategy", None, "exposure[0].strategy: expected text"),
+        ("exposure", "attributed_ns", True, "exposure[0].attributed_ns: expected int64, found True"),
+        ("sites", "payload_bytes", "1", "sites[0].payload_bytes: expected a number"),
+        ("steps", None, [3], "steps: expected a list of rows"),
+        ("frameworks", None, "fsdp", "frameworks: expected a list of names"),
+    ],
+)
+def test_a_saved_document_with_a_wrong_value_is_refused_at_its_place(
+    forms: dict[str, Path], tmp_path: Path, table: str, column: str | None, value: object, told: str
+) -> None:
+    broken = json.loads(forms["saved.json"].read_text())
+    if column is None:
+        broken[table] = value
+    else:
+        broken[table][0][column] = value
+    (tmp_path / "broken.json").write_text(json.dumps(broken))
+    for two in (("broken.json", "saved.json"), ("saved.json", "broken.json")):
+        code, out, err = call("diff", *(tmp_path / n if n == "broken.json" else forms[n] for n in two), "--json")
+        assert (code, out) == (3, "")
+        assert told in err
+        assert "broken.json" in err
+
+
+def test_columns_that_an_older_document_does_not_know_are_null(forms: dict[str, Path], tmp_path: Path) -> None:
+    old = json.loads(forms["saved.json"].read_text())
+    for row in old["exposure"]:
+        for column in (
+            "wait_ns",
+            "transfer_ns",
+            "attributed_wait_ns",
+            "attributed_transfer_ns",
+            "attributed_unsplit_ns",
+        ):
+            del row[column]
+    (tmp_path / "old.json").write_text(json.dumps(old))
+    code, out, _ = call("diff", tmp_path / "old.json", forms["saved.json"], "--json")
+    assert code == 0
+    found = json.loads(out)
+    assert all(c["wait"]["a_ns"] is None for c in found["communication"])
+    assert all(p["change_ns"] == 0 for p in found["parts"])
+
+
+def test_a_folder_of_runs_is_told_from_a_folder_of_traces(forms: dict[str, Path], tmp_path: Path) -> None:
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "run=a").symlink_to(forms["dataset"])
+    code, _, err = call("diff", tmp_path / "runs", forms["saved.json"])
+    assert code == 3
+    assert "name one of them, as" in err
+    assert "run=a" in err
+
+
+def test_plain_text_that_github_links_stays_text() -> None:
+    from tracekit.output.markdown import escape
+
+    for text in ("www.evil.com", "see #12", "GH-7", "a WWW.x.y"):
+        assert text not in escape(text).replace("\\", "")
+        assert escape(text).replace("\\", "").replace("\u2060", "") == text
+    assert escape("ProfilerStep#20 awww.x") == "ProfilerStep\\#20 awww.x"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from pathlib import Path
@@ -12,7 +13,7 @@ import pyarrow.dataset as ds
 import pytest
 
 import tracekit as tk
-from tracekit.errors import UnusableInput, UsageError
+from tracekit.errors import BrokenInput, UnusableInput, UsageError
 from tracekit.model import TABLES
 from tracekit.output import parquet, runs
 
@@ -134,7 +135,7 @@ def test_a_dataset_of_one_run_takes_no_others(jobs: list[Any], tmp_path: Path) -
     jobs[0].write(tmp_path / "one")
     with pytest.raises(UsageError, match="a dataset of one run"):
         jobs[0].append(tmp_path / "one", "second")
-    with pytest.raises(UnusableInput, match="no runs"):
+    with pytest.raises(UnusableInput, match="a dataset of one run"):
         runs.runs(tmp_path / "one")
     (tmp_path / "file").write_text("")
     with pytest.raises(UsageError, match="a file is in the way"):
@@ -168,3 +169,60 @@ def test_a_killed_run_leaves_nothing_that_reads_as_one(root: Path) -> None:
     half = root / "run=half"
     (half / "totals").mkdir(parents=True)
     assert sorted(r.name for r in runs.runs(root)) == ["first", "second"]
+
+
+def test_of_two_writers_of_one_name_the_second_is_refused(jobs: list[Any], tmp_path: Path, monkeypatch: Any) -> None:
+    """Both looked before either had written."""
+    written = parquet.write
+
+    def late(*args: Any, **how: Any) -> Path:
+        monkeypatch.setattr(parquet, "write", written)
+        jobs[1].append(tmp_path, "same")
+        return written(*args, **how)
+
+    monkeypatch.setattr(parquet, "write", late)
+    with pytest.raises(UsageError, match="another process wrote it meanwhile"):
+        jobs[0].append(tmp_path, "same")
+    assert [p.name for p in tmp_path.iterdir()] == ["run=same"]
+    assert tk.read(tmp_path / "run=same").arrow("ranks").num_rows == 8
+
+
+def test_compaction_never_undoes_a_run_that_was_written_meanwhile(
+    jobs: list[Any], root: Path, monkeypatch: Any
+) -> None:
+    (stored,) = [r for r in runs.runs(root) if r.name == "second"]
+    together = runs._together
+
+    def meanwhile(*args: Any) -> None:
+        monkeypatch.setattr(runs, "_together", together)
+        together(*args)
+        other = root / "other"
+        parquet.write(jobs[0].run, other, rank_folders=False)
+        stored.folder.rename(root / "gone")
+        other.rename(stored.folder)
+
+    monkeypatch.setattr(runs, "_together", meanwhile)
+    with pytest.raises(UsageError, match="another process replaced it meanwhile"):
+        runs.compact(stored)
+    assert tk.read(stored.folder).arrow("ranks").num_rows == 2
+    assert sorted(p.name for p in root.iterdir()) == ["gone", "run=first", "run=second"]
+
+
+def test_damage_is_named(root: Path) -> None:
+    (stored,) = [r for r in runs.runs(root) if r.name == "second"]
+    hurt = next((stored.folder / "activities").rglob("*.parquet"))
+    hurt.write_bytes(b"x")
+    with pytest.raises(BrokenInput, match=hurt.name):
+        runs.compact(stored)
+    manifest = stored.folder / "manifest.json"
+    for column, value in (("origin_unix_ns", 10**30), ("origin_unix_ns", "now"), ("world_size", "8")):
+        manifest.write_text(json.dumps(stored.manifest | {column: value}))
+        with pytest.raises(BrokenInput, match="manifest.json: origin_unix_ns and world_size: expected 64-bit integers"):
+            runs.runs(root)
+
+
+def test_one_run_is_no_dataset_of_many(root: Path) -> None:
+    with pytest.raises(UnusableInput, match="a dataset of one run; name the folder of many runs"):
+        runs.runs(root / "run=first")
+    with pytest.raises(UnusableInput, match="a file; name the folder"):
+        runs.runs(root / "run=first" / "manifest.json")

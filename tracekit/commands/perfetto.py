@@ -14,6 +14,7 @@ from tracekit.commands.source import result_of
 from tracekit.errors import UsageError
 
 _UNITS = {"": 1_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1, "s": 1_000_000_000}
+MOST_DIGITS = 18
 _TIME = re.compile(r"(-?\d+(?:\.\d+)?)\s*(ms|us|ns|s|)")
 
 
@@ -62,6 +63,8 @@ def numbers(text: str | None, option: str) -> list[int] | None:
     out: set[int] = set()
     for part in text.split(","):
         low, dash, high = part.strip().partition("-")
+        if max(len(low), len(high)) > MOST_DIGITS:
+            raise UsageError(f"{option} {text[:40]!r}…: a number has up to {MOST_DIGITS} digits")
         if not low.isdecimal() or (dash and not high.isdecimal()) or (dash and int(high) < int(low)):
             raise UsageError(f"{option} {text!r}: {part.strip()!r} is no number or range, as in 0-3,7")
         if int(high or low) - int(low) > 1_000_000:
@@ -81,6 +84,8 @@ def times(text: str | None) -> tuple[int | None, int | None]:
     if any(part.strip() and match is None for part, match in zip((first, second), found, strict=True)):
         raise UsageError(f"--window {text!r}: expected FROM:TO in ms, us, ns or s, as in 120:180ms")
     unit = next((m[2] for m in reversed(found) if m and m[2]), "")
+    if any(m and len(m[1]) > MOST_DIGITS for m in found):
+        raise UsageError(f"--window {text[:40]!r}…: a number has up to {MOST_DIGITS} digits")
     low, high = (None if m is None else round(float(m[1]) * _UNITS[m[2] or unit]) for m in found)
     if low is not None and high is not None and high <= low:
         raise UsageError(f"--window {text!r}: ends before it begins")

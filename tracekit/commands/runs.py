@@ -25,9 +25,10 @@ def command() -> None:
 def show(folder: str, as_json: bool) -> None:
     """Its runs, oldest first."""
     from tracekit.output import runs
+    from tracekit.output.text import clean
 
     rows = [
-        {"run": r.name, "started": runs.started(r), "world_size": r.manifest.get("world_size"), "files": r.files,
+        {"run": clean(r.name), "started": runs.started(r), "world_size": r.manifest.get("world_size"), "files": r.files,
          "bytes": r.bytes, "schema_version": r.manifest["schema_version"]}
         for r in runs.runs(folder)
     ]  # fmt: skip
@@ -60,6 +61,7 @@ def compact(folder: str) -> None:
 def prune(folder: str, keep: int | None, older_than: str | None, dry_run: bool) -> None:
     """Let old runs go: all but the newest, or by age. A run without a time base is as old as its dataset."""
     from tracekit.output import runs
+    from tracekit.output.text import clean
 
     if keep is None and older_than is None:
         raise UsageError("say what to let go: --keep N or --older-than AGE")
@@ -68,7 +70,7 @@ def prune(folder: str, keep: int | None, older_than: str | None, dry_run: bool) 
     for r in gone:
         if not dry_run:
             runs.remove(r)
-        click.echo(f"{'would remove' if dry_run else 'removed'} {r.name} ({runs.started(r)})")
+        click.echo(f"{'would remove' if dry_run else 'removed'} {clean(r.name)} ({runs.started(r)})")
     if not gone:
         click.echo("nothing to remove")
 

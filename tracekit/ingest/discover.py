@@ -91,6 +91,8 @@ def _inside(path: Path) -> list[Path]:
     if path.is_dir():
         if found := _walk(path):
             return found
+        if runs := sorted(p.parent for p in path.glob(f"*/{DATASET_MARK}")):
+            raise UnusableInput(f"{path}: holds datasets, and no traces beside them; name one of them, as {runs[0]}")
         raise UnusableInput(f"{path}: the folder holds no files; give the folder with the traces")
     if path.exists():
         return [path]

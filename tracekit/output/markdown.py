@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from tracekit.ingest.run import RunTables
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>()#+!|~@])")
+_LINKED = re.compile(r"(?<!\w)(?:www(?=\.)|#(?=\d)|gh(?=-\d))", re.IGNORECASE)
+"""What GitHub makes a link of in plain text: addresses without a scheme, numbers of issues."""
 _JOINER = "\u2060"  # invisible; a backslash does not keep GitHub from linking
 _TEXT = frozenset({
     "verdict", "strategy", "operation", "group", "where", "largest strategy", "complete", "rank", "purpose", "why",
@@ -22,6 +24,7 @@ _TEXT = frozenset({
 def escape(text: str) -> str:
     """Text from a trace as inert Markdown: no markup, no link, no mention of a user."""
     inert = clean(text).replace("@", f"@{_JOINER}").replace("://", f":{_JOINER}//")
+    inert = _LINKED.sub(lambda m: m[0] + _JOINER, inert)
     return _SPECIAL.sub(r"\\\1", inert)
 
 

@@ -6,6 +6,7 @@ A reader never sees half a dataset, and a killed run leaves the previous one.
 
 from __future__ import annotations
 
+import errno
 import glob
 import json
 import os
@@ -34,17 +35,19 @@ if TYPE_CHECKING:
 ROW_GROUP = 120_000
 
 
-def write(run: RunTables, folder: Path, *, overwrite: bool = False, rank_folders: bool = True) -> Path:
+def write(
+    run: RunTables, folder: Path, *, overwrite: bool = False, rank_folders: bool = True, replace: bool = True
+) -> Path:
     """Write the dataset to `folder`; big tables in a folder a rank, unless the rank is to be a column.
 
-    An older dataset of tracekit's is replaced; a folder with anything else in it only with overwrite
-    (else UsageError, and nothing is touched).
+    An older dataset of tracekit's is replaced, unless replace is false; a folder with anything else in it only with
+    overwrite (else UsageError, and nothing is touched).
     """
     if not run.details and not run.tables["stragglers"]:
         raise UsageError("the dataset needs the big tables: analyse with detail=True")
     folder = may_write(folder, [r["source"] for r in run.tables["ranks"]], overwrite=overwrite)
     partitioned = rank_folders and all(rank is not None for rank, _, _ in run.details)  # not every reader takes null
-    with staged(folder) as staging:
+    with staged(folder, replace=replace) as staging:
         staging.mkdir(parents=True)
         counts = {name: _write_table(run, name, staging / name, partitioned) for name in TABLES}
         (staging / MANIFEST).write_text(json.dumps(_manifest(run, counts, partitioned), indent=1) + "\n", "utf-8")
@@ -54,17 +57,21 @@ def write(run: RunTables, folder: Path, *, overwrite: bool = False, rank_folders
 
 
 @contextmanager
-def staged(folder: Path) -> Iterator[Path]:
+def staged(folder: Path, *, replace: bool = True, made_of: tuple[int, int] | None = None) -> Iterator[Path]:
     """A folder beside `folder`, not yet made, that takes its place in one rename when the block ends well.
 
-    Raises TracekitError when writing fails; then nothing has changed.
+    replace: whether another may be there by then. made_of: the `identity` of the only one that may be replaced.
+    Raises TracekitError when writing fails, UsageError when another process was faster; then nothing has changed.
     """
     staging = folder.with_name(f"{_prefix(folder)}{os.getpid()}")
     _sweep(folder)
     try:
         shutil.rmtree(staging, ignore_errors=True)
         yield staging
-        _swap(staging, folder)
+        if replace:
+            _swap(staging, folder, made_of)
+        else:
+            _first(staging, folder)
     except OSError as e:
         raise TracekitError(
             f"{folder}: the dataset cannot be written ({e.strerror or e}); check space and permissions"
@@ -124,11 +131,33 @@ def _alive(pid: int) -> bool:
     return True
 
 
-def _swap(staging: Path, folder: Path) -> None:
-    """Put the new dataset in place in one step; the old one goes only after that."""
-    if not folder.exists():
+def identity(folder: Path) -> tuple[int, int] | None:
+    """What tells a folder from another one of its name; None where there is none."""
+    try:
+        found = folder.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _first(staging: Path, folder: Path) -> None:
+    """Put a new dataset where none is yet; UsageError when another process was faster."""
+    try:
         staging.rename(folder)
+    except OSError as e:
+        if e.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise
+        raise UsageError(f"{folder}: another process wrote it meanwhile; name another, or replace it with -f") from e
+
+
+def _swap(staging: Path, folder: Path, made_of: tuple[int, int] | None) -> None:
+    """Put the new dataset in place in one step; the old one goes only after that."""
+    if made_of is None and not folder.exists():
+        _first(staging, folder)
     elif _exchange(staging, folder):
+        if made_of is not None and identity(staging) != made_of:
+            _exchange(staging, folder)
+            raise UsageError(f"{folder}: another process replaced it meanwhile, and its dataset stays; run this again")
         shutil.rmtree(staging, ignore_errors=True)
     else:
         old = aside(folder)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tracekit.errors import TracekitError, UnusableInput, UsageError
+from tracekit.errors import BrokenInput, TracekitError, UnusableInput, UsageError
 from tracekit.model import TABLES
 from tracekit.output import dataset, parquet
 
@@ -83,13 +83,17 @@ def append(run: RunTables, root: str | Path, name: str | None = None, *, overwri
     if target.exists() and not overwrite:
         raise UsageError(f"{target}: there is such a run; give another name, or replace it with -f")
     target.parent.mkdir(parents=True, exist_ok=True)
-    return parquet.write(run, target, overwrite=overwrite, rank_folders=False)
+    return parquet.write(run, target, overwrite=overwrite, rank_folders=False, replace=overwrite)
 
 
 def runs(root: str | Path) -> list[StoredRun]:
     """The runs of a dataset, oldest first. UnusableInput when there is none; a folder without a manifest is no run."""
     folders = sorted(Path(root).glob(f"{PREFIX}*")) if Path(root).is_dir() else []
     found = [stored(f) for f in folders if dataset.is_dataset(f)]
+    if not found and dataset.is_dataset(root):
+        raise UnusableInput(f"{root}: a dataset of one run; name the folder of many runs")
+    if not found and Path(root).is_file():
+        raise UnusableInput(f"{root}: a file; name the folder of many runs")
     if not found:
         raise UnusableInput(f"{root}: no runs; `tracekit analyze … -o {root} --as-run NAME` adds one")
     return sorted(found, key=lambda r: (r.started_ns, r.name))
@@ -98,7 +102,10 @@ def runs(root: str | Path) -> list[StoredRun]:
 def stored(folder: Path) -> StoredRun:
     """A dataset folder as a run of its own, by the folder's name."""
     opened = dataset.read(folder)
-    origin = opened.manifest.get("origin_unix_ns")
+    origin, ranks = opened.manifest.get("origin_unix_ns"), opened.manifest.get("world_size")
+    if not all(v is None or (isinstance(v, int) and abs(v) < 1 << 63) for v in (origin, ranks)):
+        where = folder / dataset.MANIFEST
+        raise BrokenInput(f"{where}: origin_unix_ns and world_size: expected 64-bit integers; write the run again")
     dated = isinstance(origin, int)
     files = [p for p in folder.rglob("*") if p.is_file()]
     written = (folder / dataset.MANIFEST).stat().st_mtime_ns
@@ -110,22 +117,35 @@ def stored(folder: Path) -> StoredRun:
 def compact(run: StoredRun) -> int:
     """Put the files of all ranks of each big table together; how many files that saves. Readers never see half of it.
 
-    Left as it is: a run with a recording of unknown rank, which only its file tells from others.
+    Left as it is: a run with a recording of unknown rank, which only its file tells from others. UsageError where the
+    run was replaced meanwhile (the new one stays), BrokenInput where a file cannot be read.
     """
+    made_of = parquet.identity(run.folder.resolve())
     parts = {t.name: _parts(run.folder / t.name) for t in TABLES.values() if t.per_rank}
     files = {name: _shared(paths) for name, paths in parts.items()}
     big = [name for name, paths in parts.items() if len(files[name]) < len(paths)]
     if not big or any(r["rank"] is None for r in dataset.read(run.folder).rows("ranks") if r["used"]):
         return 0
     folder = run.folder.resolve()
-    with parquet.staged(folder) as staging:
+    try:
+        return run.files - _compacted(folder, made_of, {name: files[name] for name in big})
+    except TracekitError:
+        if parquet.identity(folder) == made_of:
+            raise
+        raise UsageError(
+            f"{folder}: another process replaced it meanwhile, and its dataset stays; run this again"
+        ) from None
+
+
+def _compacted(folder: Path, made_of: tuple[int, int] | None, big: dict[str, list[list[Path]]]) -> int:
+    """Put a copy with these files together in its place; the number of files in it."""
+    with parquet.staged(folder, made_of=made_of) as staging:
         shutil.copytree(folder, staging, copy_function=_link, ignore=lambda at, _: big if Path(at) == folder else [])
-        for table in big:
+        for table, files in big.items():
             (staging / table).mkdir()
-            for number, paths in enumerate(files[table]):
+            for number, paths in enumerate(files):
                 _together(paths, staging / table / f"part-{number}.parquet")
-        left = sum(p.is_file() for p in staging.rglob("*"))
-    return run.files - left
+        return sum(p.is_file() for p in staging.rglob("*"))
 
 
 def _link(source: str, target: str) -> str:
@@ -146,7 +166,10 @@ def _shared(parts: Sequence[Path]) -> list[list[Path]]:
     out: list[list[Path]] = []
     rows = 0
     for path in parts:
-        more = pq.read_metadata(path).num_rows
+        try:
+            more = pq.read_metadata(path).num_rows
+        except (OSError, pa.ArrowException) as e:
+            raise _unreadable(path, e) from e
         if not out or rows + more > ROWS_A_FILE:
             out.append([])
             rows = 0
@@ -163,9 +186,17 @@ def _together(parts: Sequence[Path], target: Path) -> None:
             writer.write_table(_with_rank(path), row_group_size=parquet.ROW_GROUP)
 
 
+def _unreadable(path: Path, error: Exception) -> BrokenInput:
+    what = str(error).partition("\n")[0][:160]
+    return BrokenInput(f"{path}: cannot be read ({what}); replace the run with -f, or remove its folder")
+
+
 def _with_rank(path: Path) -> pa.Table:
     """A file's rows with their rank as a column."""
-    data = pq.read_table(path, partitioning=None)
+    try:
+        data = pq.read_table(path, partitioning=None)
+    except (OSError, pa.ArrowException) as e:
+        raise _unreadable(path, e) from e
     if "rank" in data.schema.names:
         return data
     rank = int(path.parent.name.removeprefix("rank="))

@@ -195,3 +195,40 @@ def test_every_known_metric_can_be_asked_for() -> None:
         found = metric(one, real)
         assert (found.value is None) == (found.reason is not None)
         parse(f"{real}<1")
+
+
+def test_fewer_bytes_do_not_explain_a_longer_call() -> None:
+    """A hundredth of the bytes takes twice as long: the payload is told, and no cost is put down to it."""
+    a, b = tables(STEADY, wait=None), tables([[1100, 1100]] * 4, exposed=200, wait=None)
+    b["sites"][0] |= {"payload_bytes": 0.64}
+    (cause,) = [c for c in causes(side(a, "a"), side(b, "b")) if c.kind == "payload"]
+    assert cause.sentence == "dp grad_reduce moves 0.01 times the bytes"
+    assert cause.cost_ns == 0
+    (other,) = [c for c in causes(side(b, "b"), side(a, "a")) if c.kind == "payload"]
+    assert other.sentence == "dp grad_reduce moves 100.00 times the bytes"
+    assert other.cost_ns == 0
+    b["sites"][0] |= {"payload_bytes": 6400}
+    (cause,) = [c for c in causes(side(a, "a"), side(b, "b")) if c.kind == "payload"]
+    assert cause.cost_ns == pytest.approx(100)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("step_ns<1e999", "too large"),
+        ("step_ns<+1e999%", "too large"),
+        ("exposed_ratio<5", "a ratio is 0 to 1"),
+        ("exposed.dp_ratio<500%", "a ratio is 0 to 1"),
+        ("idle_ratio<+2", "a ratio is 0 to 1"),
+    ],
+)
+def test_gates_that_could_not_fail_are_refused(text: str, told: str) -> None:
+    with pytest.raises(UsageError, match=told):
+        parse(text)
+
+
+def test_ranks_of_recordings_without_steps_are_counted() -> None:
+    bare = tables(STEADY) | {"steps": [], "breakdown": [], "exposure": []}
+    found = compare(side(bare, "a"), side(tables(STEADY), "b"))
+    assert (found["a"]["ranks"], found["a"]["steps"]) == (2, 0)
+    assert [n for n in found["notes"] if "against" in n] == []

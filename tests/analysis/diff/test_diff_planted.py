@@ -55,7 +55,7 @@ def run(name: str) -> Side:
         "model": {"name": "llama3-8b", "layers": job.pop("layers", 2), "vocab": 32768},
         "layout": layout, "hardware": job.pop("hardware", HARDWARE),
     }  # fmt: skip
-    how = simulate.Options(**{"steps": job.pop("steps", 4), **options})
+    how = simulate.Options(**{"steps": job.pop("steps", 2), **options})
     tables["training"] = {"sequence": 4096, "micro_batch": 1, "micro_batches": 4, **job}
     with TemporaryDirectory() as folder:
         simulate.write(simulate.simulate(theory.job_of(tables, defaults=True), how), Path(folder), level=1)

@@ -184,11 +184,11 @@ def _loads(a: Side, b: Side, common: Cause | None) -> list[Cause]:
     if load is not None:
         what, ratio = load
         both = common is not None and ((common.cost_ns or 0) > 0) == (ratio > 1)
-        told = f"activations are sent {ratio:.2f} times as often" if what == "calls" else (
-            f"each call that sends activations moves {ratio:.2f} times the bytes"
+        told = f"activations are sent {_times(ratio)} as often" if what == "calls" else (
+            f"each call that sends activations moves {_times(ratio)} the bytes"
         )  # fmt: skip
         told += f", and {common.sentence}" if both and common else ""
-        moved = sum(_moved(x, y) for k, x, y in _pairs(a, b) if k[0] in PER_MICRO_BATCH)
+        moved = sum(_more(ratio, _moved(x, y)) for k, x, y in _pairs(a, b) if k[0] in PER_MICRO_BATCH)
         cost = moved + ((common.cost_ns or 0) if both and common else 0)
         kind = "load" if both else {"bytes": "payload"}.get(what, what)
         out.append(Cause(kind, "activations", told, cost))
@@ -197,11 +197,29 @@ def _loads(a: Side, b: Side, common: Cause | None) -> list[Cause]:
             continue
         size, often = _ratio(x.payload_bytes, y.payload_bytes), _ratio(x.calls.value, y.calls.value)
         if size is not None and abs(size * (often or 1) - 1) > SAME:
-            out.append(Cause("payload", _place(key), f"{_place(key)} moves {size * (often or 1):.2f} times the bytes",
-                             _moved(x, y)))  # fmt: skip
+            ratio = size * (often or 1)
+            out.append(Cause("payload", _place(key), f"{_place(key)} moves {_times(ratio)} the bytes",
+                             _more(ratio, _moved(x, y))))  # fmt: skip
         elif size is None and often is not None and abs(often - 1) > SAME:
-            out.append(Cause("calls", _place(key), f"{_place(key)} is called {often:.2f} times as often", _moved(x, y)))
+            out.append(
+                Cause(
+                    "calls",
+                    _place(key),
+                    f"{_place(key)} is called {_times(often)} as often",
+                    _more(often, _moved(x, y)),
+                )
+            )
     return out
+
+
+def _more(ratio: float, change: float) -> float:
+    """What of a change more bytes or calls explain: nothing where there are fewer and they take longer."""
+    return max(change, 0.0) if ratio > 1 else min(change, 0.0)
+
+
+def _times(ratio: float) -> str:
+    """`2.00 times`; small ones keep three digits that count."""
+    return f"{ratio:.2f} times" if ratio >= 0.1 else f"{ratio:.3g} times"
 
 
 def _moved(x: Comm, y: Comm) -> float:

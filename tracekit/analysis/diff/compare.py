@@ -109,7 +109,7 @@ def notes(a: Side, b: Side) -> list[str]:
     out = []
     if a.ranks != b.ranks:
         out.append(f"{a.ranks} ranks against {b.ranks}: times are means of a rank")
-    if a.steps != b.steps:
+    if a.steps != b.steps and a.steps and b.steps:
         out.append(f"{a.steps} steps against {b.steps}: times are means of a step")
     for name, one in (("A", a), ("B", b)):
         if one.window.value is None:
@@ -123,7 +123,8 @@ def notes(a: Side, b: Side) -> list[str]:
         if not one.sites and one.comm:
             out.append(f"{name} does not list call sites (written by an older version)")
         elif one.comm and all(c.times["attributed_wait_ns"].value is None for c in one.comm.values()):
-            out.append(f"{name}: waiting and transfer could not be told apart (that takes several ranks)")
+            takes = "that takes several ranks" if one.ranks == 1 else "docs/cross-rank.md says what that takes"
+            out.append(f"{name}: waiting and transfer could not be told apart ({takes})")
     shares = (a.unlabelled_ratio, b.unlabelled_ratio)
     if None not in shares and abs((shares[0] or 0) - (shares[1] or 0)) > 0.01:
         out.append(f"without a label: {100 * (shares[0] or 0):.1f} % of A's communication time, "

@@ -9,6 +9,7 @@ bubble_ns?<5ms            `?`: passes where the metric is not known; without it,
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -85,6 +86,13 @@ def _checked(text: str, name: str, op: str, limit: re.Match[str], optional: bool
             f"--gate {text!r}: % at position {limit.start(3) + 1}: a change has a sign (+3%), and {name} is no ratio"
         )
     value *= 0.01 if unit == "%" else _UNITS.get(unit, 1.0)
+    if not math.isfinite(value):
+        raise UsageError(f"--gate {text!r}: the number at position {limit.start() + 1} is too large")
+    if is_ratio and abs(value) > 1 and not (sign and unit == "%"):
+        raise UsageError(
+            f"--gate {text!r}: a ratio is 0 to 1, so {limit[0].strip()} at position {limit.start() + 1} decides nothing"
+            + (f"; {number}% is written with %" if not unit else "")
+        )
     return Gate(text, name, op, value, bool(sign), bool(sign) and unit == "%", optional)
 
 

@@ -21,7 +21,7 @@ class Metric:
 
 NO_TIME_KNOWN = "no device activity, so no step has a time"
 NO_COMM = "no communication with a time"
-NO_SPLIT = "waiting could not be told from transfer (that takes several ranks)"
+NO_SPLIT = "waiting could not be told from transfer in all calls (docs/cross-rank.md says what that takes)"
 NO_PIPELINE = "no pipeline whose bubble is known"
 
 PLAIN: dict[str, str] = {

@@ -80,7 +80,8 @@ def side(tables: Mapping[str, Any], name: str) -> Side:
     out.markers = any(s["found_by"] != "whole-window" for s in tables["steps"])
     units = {(b["rank"], b["device"]) for b in rows}
     cells = [((b["rank"], b["device"]), b["step"]) for b in rows]
-    out.ranks, out.steps = len(units), len({step for _, step in cells})
+    out.ranks = len(units) or len({r["rank"] for r in tables["ranks"] if r["used"]})
+    out.steps = len({step for _, step in cells})
     out.window = mean(cells, [b["window_ns"] for b in rows])
     for part in PARTS:
         out.parts[part] = mean(cells, [_part(b, part) for b in rows])
@@ -167,8 +168,8 @@ def _sites(tables: Mapping[str, Any], ranks: int) -> list[Row]:
         key = {k: s.get(k) for k in ("strategy", "purpose", "phase", "op", "site")}
         row = out.setdefault(tuple(key.values()), key | {"calls": 0.0, "exposed_ns": 0.0, "total_ns": 0.0})
         row["calls"] += s["count"] / ranks / steps
-        row["exposed_ns"] += s["exposed_ns"] / ranks / steps
-        row["total_ns"] += s["total_ns"] / ranks / steps
+        row["exposed_ns"] += (s["exposed_ns"] or 0) / ranks / steps
+        row["total_ns"] += (s["total_ns"] or 0) / ranks / steps
     return list(out.values())
 
 
