@@ -208,3 +208,22 @@ def test_print_shows_what_is_folded(browser: Any, page: Path) -> None:
     assert browser.js(closed) == before
     pdf = browser.driver.execute_cdp_cmd("Page.printToPDF", {"printBackground": False})["data"]
     assert len(pdf) > 100_000
+
+
+LABELS = """
+  const shadow = (root) => [...root.querySelectorAll('*')].flatMap((e) => [e, ...(e.shadowRoot ? shadow(e.shadowRoot) : [])]);
+  return shadow(document.getElementById('chart-breakdown-rank')).filter((e) => e.tagName === 'CANVAS').map((c) => c.toDataURL());
+"""
+
+
+def test_paper_is_light(browser: Any, page: Path) -> None:
+    """A dark page prints the pictures of the light one, to the pixel, and is dark again afterwards."""
+    browser.open(page)
+    browser.wait(ALL_DRAWN)
+    light = browser.js(LABELS)
+    browser.js("document.getElementById('theme').click()")
+    # One script: what is printed is what stands there when the event returns.
+    on_paper = browser.js("dispatchEvent(new Event('beforeprint'));" + LABELS)
+    assert on_paper == light
+    assert browser.js("dispatchEvent(new Event('afterprint'));" + LABELS) != light
+    assert browser.js("return document.documentElement.dataset.theme") == "dark"

@@ -130,7 +130,9 @@ def test_origins_of_lateness_are_the_blame_tables(page: Page, gpu: Any) -> None:
     for b in gpu.run.tables["blame"]:
         sums[b["rank"], b["cause"]] = sums.get((b["rank"], b["cause"]), 0.0) + b["wait_ns"]
     assert sums
-    assert page.values["origins-table"][::3] == sorted(sums.values(), reverse=True)[:12]
+    told = sorted((v for (rank, _), v in sums.items() if rank is not None), reverse=True)
+    unknown = [v for (rank, _), v in sums.items() if rank is None]
+    assert page.values["origins-table"][::3] == told[:12] + unknown
 
 
 def test_the_timeline_of_many_ranks_holds_some_evenly_spread() -> None:
@@ -304,3 +306,68 @@ def test_exposed_is_what_remains_of_intervals() -> None:
         inside = [{t for a, z in zip(*s, strict=True) for t in range(a, z)} for s in sets]
         found = without(*sets)
         assert {t for a, z in zip(*found, strict=True) for t in range(a, z)} == inside[0] - inside[1]
+
+
+def test_one_cost_is_on_one_card(page: Page, gpu: Any) -> None:
+    """The straggler that a finding names is what a replay without stragglers saves."""
+    finding = next(f for f in gpu.run.tables["findings"] if f["code"] == "straggler-on-path")
+    replay = [
+        w["saved_ns"]
+        for w in gpu.run.tables["what_if"]
+        if (w["what"], w["basis"]) == ("no-stragglers", "critical-path")
+    ]
+    assert finding["avoidable_ns"] in page.values["verdict"]
+    assert sum(replay) / len(replay) not in page.values["verdict"]
+
+
+def test_measured_times_of_findings_are_in_ms(text: str, gpu: Any) -> None:
+    finding = next(f for f in gpu.run.tables["findings"] if f["code"] == "straggler-on-path")
+    assert finding["unit"] == "ns"
+    part = text[text.index('<section id="findings"') :]
+    cell = part[part.index("<dt>measured</dt>") :].split("</dd>")[0]
+    shown = [float(v) for v in re.findall(r'<data value="([^"]+)"', cell)]
+    assert shown == [finding["measured"], finding["expected"]]
+    assert re.sub(r"<[^>]+>", "", cell).endswith(f"{finding['expected'] / 1e6:.1f} ms")
+
+
+def test_a_call_of_several_kernels_is_drawn_as_its_kernels() -> None:
+    """Two kernels of one call with 40 ns between them, 10 of the second under compute; and an older dataset's call."""
+    import numpy as np
+
+    from tracekit.output.html import timeline
+
+    data = {
+        "ts_ns": np.array([100, 150, 170]), "dur_ns": np.array([10, 30, 50]), "call_id": np.array([7, 7, -1]),
+        "kind": np.array(["comm", "comm", "compute"], object),
+    }  # fmt: skip
+    calls = {
+        "ts_ns": np.array([100]), "dur_ns": np.array([80]), "strategy": np.array(["tp"], object), "id": np.array([7])
+    }  # fmt: skip
+    lanes = {lane["name"]: lane for lane in timeline._lanes(data, calls, 0, 1000, 1)}
+    assert lanes["tp"]["all"] == [[100, 40], [10, 30], [10, 30], [1, 1]]
+    assert lanes["tp"]["exposed"] == [[100, 40], [10, 20], [10, 20], [1, 1]]
+    older = {lane["name"]: lane for lane in timeline._lanes(data | {"call_id": np.full(3, -1)}, calls, 0, 1000, 1)}
+    assert older["tp"]["all"] == [[100], [80], [80], [1]]
+
+
+@pytest.mark.shared
+def test_an_operation_table_has_its_name_and_what_stragglers_cost(shared: Path, tmp_path: Path) -> None:
+    result = tk.analyze(shared / "corpus" / "ByteDance-Seed+StragglerAnalysis" / "straggler_pp" / "trace-ST.parquet")
+    text = result.report(tmp_path / "r.html").read_text("utf-8")
+    job = next(r for r in result.run.tables["stragglers"] if r["scope"] == "job")
+    assert Page(text).values["verdict"] == [job["replayed_ns"] - job["ideal_ns"]]
+    assert "<title>trace-ST.parquet</title>" in text
+    assert f"{100 * (1 - job['ideal_ns'] / job['replayed_ns']):.1f} % of the step" in text
+
+
+def test_a_folder_of_runs_names_them_and_a_dataset_without_its_account_says_so(tmp_path: Path) -> None:
+    import shutil
+
+    old = Path(__file__).parent / "dataset-1.0"
+    shutil.copytree(old, tmp_path / "run=one")
+    done = CliRunner().invoke(cli, ["report", str(tmp_path), "-o", str(tmp_path / "r.html")])
+    assert isinstance(done.exception, UsageError)
+    assert f"holds 1 run; give one of them, such as {tmp_path / 'run=one'}" in str(done.exception)
+    shutil.rmtree(tmp_path / "run=one" / "breakdown")
+    text = tk.read(tmp_path / "run=one").report(tmp_path / "r.html").read_text("utf-8")
+    assert "The steps have no account (table `breakdown`)" in html.unescape(text)

@@ -31,7 +31,9 @@ def escape(text: str) -> str:
 def render(run: RunTables, *, all_ranks: bool = False, steps: bool = False) -> str:
     """The whole report as one Markdown text."""
     summary = summarise(run, all_ranks=all_ranks, steps=steps)
-    lines = [escape(summary.header), "", f"**{escape(summary.verdict)}**", ""]
+    lines = [escape(summary.header), ""]
+    for said in summary.verdict.split("\n"):  # a line of its own for each; `escape` takes one line
+        lines += [f"**{escape(said)}**", ""]
     for grid in summary.grids:
         lines += [*table(grid), ""]
     if summary.findings:

@@ -67,7 +67,8 @@ def _verdict(job: Row) -> str:
     lost = f"{ms(job['replayed_ns'])} ms a step, ideally {ms(job['ideal_ns'])}"
     error = f"replay error {100 * job['replay_error_ratio']:.1f} %"
     if job["slowdown"] < 1.1:
-        return f"{_title(job)}: no stragglers: slowdown {job['slowdown']:.3f} ({lost}; {error})."
+        calm = f"slowdown by stragglers {job['slowdown']:.3f}, below 1.1: not a straggling job"
+        return f"{_title(job)}: {calm} ({lost}; {error})."
     return (
         f"{_title(job)}: {100 * job['waste_ratio']:.1f} % of the time is lost to stragglers: "
         f"slowdown {job['slowdown']:.3f} ({lost}; {error})."

@@ -131,6 +131,8 @@ def _verdict(run: RunTables, windows: Sequence[Row]) -> str:
     if not any(t["comm_ns"] for t in totals):
         return "No communication was recognised, so no exposed share is given. See the findings below."
     shares = [100 * w["exposed_comm_ns"] / w["window_ns"] for w in windows if w["window_ns"]]
+    if not shares:
+        return "The steps have no account (table `breakdown`), so no exposed share is given. Write the dataset again."
     exposed = statistics.fmean(w["exposed_comm_ns"] for w in windows)
     length = statistics.fmean(w["window_ns"] for w in windows)
     unit = "the recording" if all(s["found_by"] == "whole-window" for s in run.tables["steps"]) else "a step"

@@ -216,8 +216,8 @@ def test_a_table_beside_traces_adds_a_section(file: Path) -> None:
     both = json.loads(call("analyze", SAMPLE, file, "--json", "--workers", 1))
     assert both["stragglers"]
     assert alone["stragglers"] == []
-    assert {k: v for k, v in both.items() if k not in ("sources", "stragglers", "findings")} == {
-        k: v for k, v in alone.items() if k not in ("sources", "stragglers", "findings")
+    assert {k: v for k, v in both.items() if k not in ("sources", "files", "stragglers", "findings")} == {
+        k: v for k, v in alone.items() if k not in ("sources", "files", "stragglers", "findings")
     }
     text = call("analyze", SAMPLE, file, "--workers", 1)
     assert "is communication that nothing hid" in text
@@ -227,7 +227,7 @@ def test_a_table_beside_traces_adds_a_section(file: Path) -> None:
 def test_several_tables_keep_their_names(file: Path, tmp_path: Path) -> None:
     write_op_table(table(Job(takes=even)), tmp_path / "calm.parquet")
     text = call("analyze", tmp_path, "--format", "markdown")
-    assert "calm.parquet: no stragglers: slowdown 1.000" in text
+    assert "calm.parquet: slowdown by stragglers 1.000, below 1.1: not a straggling job" in text
     assert "ops.parquet: by operation" in text.replace("\\", "")
     frame = tk.analyze(tmp_path).stragglers
     assert set(frame[frame.scope == "job"].source.map(lambda s: Path(s).name)) == {"ops.parquet", "calm.parquet"}

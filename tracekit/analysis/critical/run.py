@@ -87,10 +87,11 @@ def _stragglers(out: CriticalTables) -> list[Row]:
         f"less ({saved / 1e6:,.1f} of {length / 1e6:,.1f} ms)"
     )
     error = max(w["replay_error_ratio"] for w in rows)
+    steps = "1 step" if len(rows) == 1 else f"{len(rows)} steps"
     return [{
         "severity": "warning", "code": "straggler-on-path", "rank": rank, "message": message, "cost_ns": round(saved),
         "avoidable_ns": round(saved), "where": f"rank {rank}", "measured": length, "expected": length - saved,
-        "unit": "ns", "evidence": f"replay of {len(rows)} steps, error up to {100 * error:.1f} %",
+        "unit": "ns", "evidence": f"replay of {steps}, error up to {100 * error:.1f} %",
         "advice": "compare its clock rate, temperature, neighbours and share of the data with its peers'",
     }]  # fmt: skip
 

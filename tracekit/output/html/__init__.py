@@ -144,6 +144,7 @@ def data(source: Source) -> dict[str, Any]:
 
 def _title(source: Source) -> str:
     names = [str(r["source"]) for r in source.rows("ranks") if r["used"]]
+    names = names or [str(r["source"]) for r in source.rows("stragglers") if r["scope"] == "job"]
     if not names:
         return "no recording"
     folder = Path(os.path.commonpath(names)) if len({Path(n).is_absolute() for n in names}) == 1 else Path(names[0])

@@ -14,6 +14,7 @@ Row = dict[str, Any]
 TITLE = "Findings"
 MOST = 300
 SEVERITIES = ("error", "warning", "info")
+_BASES = {"critical-path": "whole step", "pipeline": "pipeline's window"}
 
 
 def section(ctx: Context) -> Section:
@@ -54,8 +55,7 @@ def _card(ctx: Context, rows: list[Row]) -> str:
             (ctx.terms.link("findings", "avoidable_ns", "avoidable"), f"{m.time(f['avoidable_ns'])} ms at most")
         )
     if f.get("measured") is not None:
-        against = "" if f.get("expected") is None else f", expected {m.number(f['expected'], 3)}"
-        facts.append(("measured", f"{m.number(f['measured'], 3)}{against} {m.esc(f.get('unit') or '')}"))
+        facts.append(("measured", _measured(f)))
     facts += [(name, m.esc(f[name])) for name in ("where", "evidence", "advice") if f.get(name)]
     if f.get("confidence") is not None:
         facts.append((ctx.terms.link("findings", "confidence"), m.number(f["confidence"], 2)))
@@ -65,6 +65,13 @@ def _card(ctx: Context, rows: list[Row]) -> str:
         f'<li class="{severity}" data-severity="{severity}"><p><span class="badge">{severity}</span> '
         f'{m.esc(f["message"])}</p><dl>{listed}</dl><p class="code">{m.esc(f["code"])}</p></li>'
     )
+
+
+def _measured(f: Row) -> str:
+    """Measured and expected value with their unit; times in ms, as everywhere on the page."""
+    times = f.get("unit") == "ns"
+    said = [m.time(v) if times else m.number(v, 3) for v in (f["measured"], f.get("expected")) if v is not None]
+    return f"{', expected '.join(said)} {'ms' if times else m.esc(f.get('unit') or '')}"
 
 
 def what_ifs(ctx: Context) -> list[Row]:
@@ -88,7 +95,7 @@ def what_ifs(ctx: Context) -> list[Row]:
 def _what_if(ctx: Context) -> str:
     found = what_ifs(ctx)
     cells = [
-        [m.esc(f"{w['what']} {w['subject']}".strip()), m.esc(w["basis"]), m.time(w["saved_ns"]),
+        [m.esc(f"{w['what']} {w['subject']}".strip()), m.esc(_BASES.get(w["basis"], w["basis"])), m.time(w["saved_ns"]),
          m.share(w["saved_ratio"]), m.share(w["error"])]
         for w in found if w["saved_ns"] is not None
     ]  # fmt: skip
@@ -97,7 +104,7 @@ def _what_if(ctx: Context) -> str:
     if not found:
         return ""
     said = {
-        "what": "changed", "basis": "replay of", "saved_ns": "saved (ms)", "saved_ratio": "of the step",
+        "what": "changed", "basis": "replay of", "saved_ns": "saved (ms)", "saved_ratio": "of it",
         "replay_error_ratio": "error of the replay",
     }  # fmt: skip
     heads = [ctx.terms.link("what_if", n, t) for n, t in said.items()]

@@ -54,8 +54,19 @@
     folded.forEach((d) => { d.open = true; });
     const widest = Math.max(1, ...all(".chart").map((c) => c.clientWidth));
     root.style.setProperty("--print-zoom", Math.min(1, 690 / widest)); // canvases keep the width of the screen
+    const theme = root.dataset.theme; // paper is light: labels on canvases have to be dark before it is printed
+    if (dark()) { root.dataset.theme = "light"; onto(); unprint = () => { restore(theme); onto(); }; }
   });
-  addEventListener("afterprint", () => folded.forEach((d) => { d.open = false; }));
+  addEventListener("afterprint", () => {
+    folded.forEach((d) => { d.open = false; });
+    unprint(); unprint = () => {};
+  });
+  let unprint = () => {};
+  const restore = (theme) => { if (theme) root.dataset.theme = theme; else delete root.dataset.theme; };
+  function onto() { // colours of the theme on every picture, drawn at once: the next frame would be too late
+    drawn.forEach(paint);
+    for (const view of Bokeh.index.roots ?? Bokeh.index) view.paint?.();
+  }
 
   const model = (chart, name) => drawn.get(chart)?.get_model_by_name(`${chart}:${name}`);
   function fill(chart, layer, data) { const source = model(chart, layer); if (source) source.data = data; }
@@ -105,7 +116,7 @@
     const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
     return JSON.parse(await new Response(stream).text());
   }
-  const ms = (ns) => { const v = ns / 1e6, a = Math.abs(v); return a >= 1000 ? v.toFixed(0) : a >= 10 ? v.toFixed(1) : v.toFixed(3); };
+  const ms = (ns) => { const v = ns / 1e6, a = Math.abs(v); return a >= 1000 ? Math.round(v).toLocaleString("en-US") : a >= 10 ? v.toFixed(1) : v.toFixed(3); };
   const colour = (lane) => lane.kind === "comm" ? colours.strategies[lane.name.split("|")[0]] ?? colours.strategies.unknown
     : colours.lanes[lane.name];
   function put(into, blocks, at, low, lane, what) {

@@ -1,6 +1,7 @@
 """One step of each rank as lanes of blocks: compute, each strategy with its exposed part, fused kernels, copies.
 
-Blocks are unions of intervals. Those nearer to each other than the picture can show are put together; a block keeps
+Blocks are unions of intervals: of communication the device activities of the calls, so what lies between the kernels of
+one call is not drawn. Those nearer to each other than the picture can show are put together; a block keeps
 how long it was busy and how many activities it holds, and is drawn as high as it was full, so no time is lost or added.
 """
 
@@ -31,8 +32,8 @@ Row = dict[str, Any]
 Spans = tuple["NDArray[np.int64]", "NDArray[np.int64]"]
 Lane = tuple[int | None, int]
 TITLE = "Timeline of a step"
-ACTIVITY = ("rank", "device", "ts_ns", "dur_ns", "kind")
-CALL = ("rank", "device", "ts_ns", "dur_ns", "strategy", "arrival_ns")
+ACTIVITY = ("rank", "device", "ts_ns", "dur_ns", "kind", "call_id")
+CALL = ("rank", "device", "ts_ns", "dur_ns", "strategy", "arrival_ns", "id")
 MOST_BLOCKS = 400_000
 FINEST = 1500
 MOST_LANES = 256
@@ -74,7 +75,8 @@ def section(ctx: Context) -> Section:
     strategies = dict.fromkeys(lane["name"] for r in ranks for lane in r["lanes"] if lane["kind"] == "comm")
     signs = [("compute", colours.COMPUTE), *((s, colours.strategy(s)) for s in strategies), *OTHER_KINDS.items()]
     legend = m.legend((c, n) for n, c in signs if any(lane["name"] == n for r in ranks for lane in r["lanes"]))
-    aligned = "on the common clock" if all(r["aligned"] for r in ranks) else "each rank on its own clock"
+    common = "on the common clock" if all(r["aligned"] for r in ranks) else "each rank on its own clock"
+    aligned = common if len(ranks) > 1 else "on the rank's own clock"
     few = "" if len(shown) == len(windows) else f" {len(shown)} of {len(windows)} ranks, evenly spread."
     lead = (
         f'<p class="lead">Step {m.esc(ctx.step)}, {aligned}. Exposed communication is solid, hidden pale. A block is '
@@ -130,7 +132,9 @@ def _by_lane(tables: Iterator[pa.Table], windows: dict[Lane, tuple[int, int]]) -
 
     for data in tables:
         data = data.filter(pc.and_(pc.is_valid(data["ts_ns"]), pc.is_valid(data["dur_ns"])))
-        columns = {n: _array(data.column(n)) for n in data.column_names}
+        columns = {
+            n: _array(pc.fill_null(data.column(n), -1) if n == "call_id" else data.column(n)) for n in data.column_names
+        }
         ts, ends = columns["ts_ns"], columns["ts_ns"] + columns["dur_ns"]
         for lane, (begin, end) in windows.items():
             mine = _is(columns["rank"], lane[0]) & (_is(columns["device"], lane[1]) | _is(columns["device"], None))
@@ -168,9 +172,13 @@ def _lanes(data: Row, calls: Row | None, begin: int, end: int, finest: int) -> I
     compute = _clipped(data, data["kind"] == "compute", begin, end)
     yield from _lane("compute", "compute", compute, begin, finest)
     if calls is not None:
+        comm = data["kind"] == "comm"
+        told = bool((data["call_id"][comm] >= 0).any())  # else whole calls: older datasets do not say
         names = sorted(set(calls["strategy"].tolist()))
         for name in names:
-            spans = _clipped(calls, calls["strategy"] == name, begin, end)
+            mine = calls["strategy"] == name
+            parts = comm & np.isin(data["call_id"], calls["id"][mine])
+            spans = _clipped(data, parts, begin, end) if told else _clipped(calls, mine, begin, end)
             yield from _lane(name, "comm", spans, begin, finest, compute)
     for kind in OTHER_KINDS:
         yield from _lane(kind, "other", _clipped(data, data["kind"] == kind, begin, end), begin, finest)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 from tracekit.output import colours, expected
@@ -90,12 +91,19 @@ def _costs(ctx: Context) -> str:
 
     Without any of them, what of the exposed time theory calls avoidable.
     """
-    found = [(f["avoidable_ns"], _finding(f)) for f in _saving(ctx)] + _replays(ctx)
+    saving = _saving(ctx)
+    named = {"no-stragglers"} if any(f["code"] == "straggler-on-path" for f in saving) else set()
+    found = [(f["avoidable_ns"], _finding(f)) for f in saving] + _replays(ctx, named)
+    found = found or _stragglers(ctx)
     if not found:
         parts = [(p["avoidable_ns"], _part(ctx, k, p)) for k, p in expected.parts(ctx.source.run) if p["avoidable_ns"]]
         found = [*parts]
     if not found:
-        why = "No exposed time that the compute of a step could hide was found; see findings and missing inputs below."
+        why = (
+            "No exposed time that the compute of a step could hide was found; see findings and missing inputs below."
+            if ctx.source.rows("breakdown")
+            else "These files show no compute, so nothing tells what a step could do without."
+        )
         return m.reason(why)
     found.sort(key=lambda pair: -pair[0])
     return f'<ol class="costs">{"".join(card for _, card in found[:COSTS])}</ol>'
@@ -108,10 +116,15 @@ _REPLAYS = {
 _BASES = {"critical-path": "the step", "pipeline": "the pipeline's window"}
 
 
-def _replays(ctx: Context) -> list[tuple[float, str]]:
-    """Cards of changes whose saving a replay measured: of the whole step, else of the pipeline's window."""
+def _replays(ctx: Context, named: set[str]) -> list[tuple[float, str]]:
+    """Cards of changes whose saving a replay measured: of the whole step, else of the pipeline's window.
+
+    named: changes whose cost a finding has named already; twice on the page, one cost would look like two.
+    """
     out: list[tuple[float, str]] = []
     for what, said in _REPLAYS.items():
+        if what in named:
+            continue
         known = [w for w in what_ifs(ctx) if w["what"] == what and not w["subject"] and w["saved_ns"] is not None]
         if not known:
             continue
@@ -126,6 +139,26 @@ def _replays(ctx: Context) -> list[tuple[float, str]]:
             f"<span>of a step, {link}</span></p><p>{m.esc(f'{said} ({what}): {share}; {error}')}</p></li>"
         )
         out.append((w["saved_ns"], card))
+    return out
+
+
+def _stragglers(ctx: Context) -> list[tuple[float, str]]:
+    """Cards of jobs that only operation tables show: what a step loses to stragglers."""
+    out: list[tuple[float, str]] = []
+    for job in ctx.source.rows("stragglers"):
+        if job["scope"] != "job" or job["slowdown"] is None or job["slowdown"] < 1 + WORTH:
+            continue
+        link = ctx.terms.link("stragglers", "waste_ratio", "lost to stragglers")
+        lost = job["replayed_ns"] - job["ideal_ns"]
+        said = (
+            f"{PurePath(job['source']).name}: every operation as long as its kind is typically; "
+            f"{100 * job['waste_ratio']:.1f} % of the step; error of the replay {100 * job['replay_error_ratio']:.1f} %"
+        )
+        card = (
+            f'<li style="--c:{colours.WAITING}"><p class="amount">{m.time(lost)} ms '
+            f"<span>of a step, {link}</span></p><p>{m.esc(said)}</p></li>"
+        )
+        out.append((lost, card))
     return out
 
 

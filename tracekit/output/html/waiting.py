@@ -17,6 +17,16 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 TITLE = "Waiting and load by rank"
+_LAST = (
+    '<p class="lead">All waiting in calls, messages too, at the rank that came last to each, whatever had made it '
+    "late: a rank that only passed lateness on is here as well.</p>"
+)
+_BEGAN = (
+    "<h3>Where lateness began</h3>"
+    '<p class="lead">Waiting in collectives, not at the rank that came last but followed back to where it became late: '
+    "<em>direct</em> is what it brought about in calls where it came last itself, the rest was passed on by others. "
+    "<em>not told</em> is what could not be followed to a rank; it is listed last.</p>"
+)
 MOST_CELLS = 20_000
 MOST_RANKS = 64
 MOST_ORIGINS = 12
@@ -55,7 +65,7 @@ def section(ctx: Context) -> Section:
     else:
         chart, scale, table = blame
         charts.append(chart)
-        panes.append(("who waits for whom", scale + chart.html() + table))
+        panes.append(("who waits for whom", _LAST + scale + chart.html() + table))
     return Section("waiting", TITLE, m.tabs("waiting", panes) + _table(ctx) + _origins(ctx), charts)
 
 
@@ -197,16 +207,24 @@ def _origins(ctx: Context) -> str:
         into = sums.setdefault((r["rank"], r["cause"]), {"wait_ns": 0, "direct_ns": 0, "calls": 0})
         for name in into:
             into[name] += r[name]
+    if not sums:
+        return ""
     said = {"rank": "began on rank", "cause": "cause", "wait_ns": "waiting (ms)", "direct_ns": "of it direct",
             "calls": "collectives"}  # fmt: skip
     heads = [ctx.terms.link("blame", n, text) for n, text in said.items()]
+    order = sorted(sums.items(), key=lambda kv: (kv[0][0] is None, -kv[1]["wait_ns"]))
+    known = [kv for kv in order if kv[0][0] is not None]
+    less = known[MOST_ORIGINS:]
     cells = [
         [m.esc("not told" if rank is None else rank), m.esc(cause), m.time(s["wait_ns"]), m.time(s["direct_ns"]),
          m.number(s["calls"])]
-        for (rank, cause), s in sorted(sums.items(), key=lambda kv: -kv[1]["wait_ns"])[:MOST_ORIGINS]
+        for (rank, cause), s in known[:MOST_ORIGINS] + order[len(known) :]
     ]  # fmt: skip
     caption = "where lateness in collectives began, and why; waiting summed over ranks and steps"
-    return m.table(heads, cells, left=2, caption=caption, id_="origins-table")
+    if less:
+        left = sum(s["wait_ns"] for _, s in less)
+        caption += f"; {len(less)} smaller rows, together {ms(left)} ms, are in the table `blame`"
+    return _BEGAN + m.table(heads, cells, left=2, caption=caption, id_="origins-table")
 
 
 def _table(ctx: Context) -> str:
@@ -222,7 +240,7 @@ def _table(ctx: Context) -> str:
         verdict = r["verdict"] + (f": {r['reason']}" if r["reason"] else "")
         cells.append([
             m.strategy(r["strategy"]), m.esc(verdict), m.number(r["calls"]), m.number(r["matched"]),
-            m.time(r["dur_ns"]), m.time(r["wait_ns"]), m.share(r["wait_ratio"]), m.time(r["skew_ns"]),
+            m.time(r["dur_ns"] or None), m.time(r["wait_ns"]), m.share(r["wait_ratio"]), m.time(r["skew_ns"]),
             m.number(r["late_rank"]), m.share(r["late_ratio"]),
         ])  # fmt: skip
     return m.table(heads, cells, left=2, caption="waiting of each strategy, ms, summed over ranks and calls")
