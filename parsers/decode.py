@@ -156,18 +156,8 @@ def decode(data: bytes, *, text_times: bool = False) -> Batch:
 
 
 def needs_text(batch: Batch) -> bool:
-    """True when some float time is beyond what a float64 holds to the nanosecond.
-
-    The first and last event of a group tell whether its times are that large at all.
-    """
+    """True when some float time is beyond what a float64 holds to the nanosecond."""
     return any(
-        ph == "X"
-        and isinstance(events, list)
-        and (_large(events[0].ts) or _large(events[-1].ts))
-        and any(type(e.ts) is float for e in events)
+        ph == "X" and isinstance(events, list) and any(type(e.ts) is float and e.ts >= EXACT_BELOW_US for e in events)
         for ph, _, events in batch
     )
-
-
-def _large(ts: Any) -> bool:
-    return isinstance(ts, int | float) and ts >= EXACT_BELOW_US

@@ -6,10 +6,14 @@ import compileall
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
 from shared_folder import ROOT, shared_dir
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+settings.register_profile("steady", derandomize=True)  # a run tests what the run before it did
+settings.load_profile("steady")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -17,7 +17,7 @@ from click.testing import CliRunner
 
 import tracekit as tk
 from tracekit.commands import cli
-from tracekit.errors import UsageError
+from tracekit.errors import UnusableInput, UsageError
 from tracekit.model import TABLES
 
 hv = pytest.importorskip("holoviews", reason="needs the extra `plots`")
@@ -366,8 +366,8 @@ def test_a_folder_of_runs_names_them_and_a_dataset_without_its_account_says_so(t
     old = Path(__file__).parent / "dataset-1.0"
     shutil.copytree(old, tmp_path / "run=one")
     done = CliRunner().invoke(cli, ["report", str(tmp_path), "-o", str(tmp_path / "r.html")])
-    assert isinstance(done.exception, UsageError)
-    assert f"holds 1 run; give one of them, such as {tmp_path / 'run=one'}" in str(done.exception)
+    assert isinstance(done.exception, UnusableInput)
+    assert f"name one of them, as {tmp_path / 'run=one'}" in str(done.exception)
     shutil.rmtree(tmp_path / "run=one" / "breakdown")
     text = tk.read(tmp_path / "run=one").report(tmp_path / "r.html").read_text("utf-8")
     assert "The steps have no account (table `breakdown`)" in html.unescape(text)

@@ -23,8 +23,6 @@ def result_of(
 
     found = [p for p in paths if is_dataset(p)]
     if not found:
-        for path in paths:
-            _refuse_runs(path)
         return analyze(open(paths, **how), detail=detail, progress=progress.step(title))
     if len(paths) > 1:
         raise UsageError(f"{found[0]}: a dataset is a whole run; give it alone")
@@ -33,18 +31,3 @@ def result_of(
         names = ", ".join("--" + name.replace("_", "-") for name in given)
         raise UsageError(f"{found[0]}: is a dataset; {names} can change only what is read from traces")
     return read(paths[0])
-
-
-def _refuse_runs(path: str) -> None:
-    """UsageError for a folder of many runs, which names some of them."""
-    from pathlib import Path
-
-    from tracekit.output.dataset import is_dataset
-    from tracekit.output.runs import PREFIX
-
-    inside = sorted(str(p) for p in Path(path).glob(f"{PREFIX}*") if is_dataset(p)) if Path(path).is_dir() else []
-    if inside:
-        named = ", ".join(inside[-3:])
-        raise UsageError(
-            f"{path}: holds {len(inside)} run{'s' if len(inside) > 1 else ''}; give one of them, such as {named}"
-        )
