@@ -125,7 +125,6 @@ class LeanDevice(msgspec.Struct, gc=False):
     args: LeanDeviceArgs | None = None
 
 
-AnyArgs = Args | LeanArgs | LeanDeviceArgs
 AnyEvent = Event | TextEvent | LeanHost | LeanDevice
 Group = tuple[Any, Any, list[AnyEvent] | FixedRows]
 Batch = list[Group]

@@ -16,7 +16,7 @@ import msgspec
 from tracekit.errors import BrokenInput, LimitExceeded
 from tracekit.model import HealthEntry, TraceMeta, Witness, WitnessCall, WitnessGroup
 from tracekit.parsers.safe_pickle import load_plain
-from tracekit.parsers.source import Source
+from tracekit.parsers.source import whole
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -42,7 +42,7 @@ def parse(path: Path, *, strict: bool = False) -> list[Witness]:
 
     Raises BrokenInput for damage or a pickle that holds more than plain data, LimitExceeded.
     """
-    data, source = _bytes(path)
+    data, source = whole(path, MAX_BYTES, "a flight recorder dump holds a few MB", _FIX)
     root = load_plain(data, path) if data[:1] == b"\x80" else _json(data, path)
     raw, entries = _entries(root, path)
     version = _text(raw.get("version"))
@@ -69,22 +69,6 @@ def parse(path: Path, *, strict: bool = False) -> list[Witness]:
         out.lost = out.calls[0].record
     _place(out)
     return [out]
-
-
-def _bytes(path: Path) -> tuple[bytes, Source]:
-    source = Source(path)
-    parts, size = [], 0
-    try:
-        while block := source.read(1 << 20):
-            parts.append(block)
-            size += len(block)
-            if size > MAX_BYTES:
-                raise LimitExceeded(f"{path}: more than {MAX_BYTES:,} bytes; a flight recorder dump holds a few MB")
-    finally:
-        source.close()
-    if source.damage:
-        raise BrokenInput(f"{path}: {source.damage}; {_FIX}")
-    return b"".join(parts), source
 
 
 def _json(data: bytes, path: Path) -> Any:

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from tracekit.errors import BrokenInput, LimitExceeded, UnusableInput
+from tracekit.errors import BrokenInput, UnusableInput
 from tracekit.model import HealthEntry, TraceMeta, Witness, WitnessCall, WitnessGroup
 from tracekit.parsers.convert import MAX_DUR_NS, MAX_US
-from tracekit.parsers.source import Source
+from tracekit.parsers.source import whole
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -46,7 +46,7 @@ def parse(path: Path, *, strict: bool = False) -> list[Witness]:
 
     Raises BrokenInput for damage, LimitExceeded, UnusableInput when it holds no operation.
     """
-    data, source = _bytes(path)
+    data, source = whole(path, MAX_BYTES, "record fewer steps", _FIX)
     calls: list[WitnessCall] = []
     lost: list[str] = []
     try:
@@ -77,22 +77,6 @@ def parse(path: Path, *, strict: bool = False) -> list[Witness]:
     if lost:
         out.health.append(HealthEntry("operations without a usable time", len(lost), "lost", lost[0][:120]))
     return [out]
-
-
-def _bytes(path: Path) -> tuple[bytes, Source]:
-    source = Source(path)
-    parts, size = [], 0
-    try:
-        while block := source.read(1 << 20):
-            parts.append(block)
-            size += len(block)
-            if size > MAX_BYTES:
-                raise LimitExceeded(f"{path}: more than {MAX_BYTES:,} bytes; record fewer steps")
-    finally:
-        source.close()
-    if source.damage:
-        raise BrokenInput(f"{path}: {source.damage}; {_FIX}")
-    return b"".join(parts), source
 
 
 def _call(name: str, op: _Op, step: str, kind: str) -> WitnessCall | None:

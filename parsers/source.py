@@ -6,7 +6,7 @@ import stat
 import zlib
 from typing import IO, TYPE_CHECKING, Any
 
-from tracekit.errors import LimitExceeded, UnusableInput
+from tracekit.errors import BrokenInput, LimitExceeded, UnusableInput
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -142,3 +142,23 @@ class Source:
     def close(self) -> None:
         """Release the file handle."""
         self._raw.close()
+
+
+def whole(path: Path, most: int, advice: str, fix: str) -> tuple[bytes, Source]:
+    """All bytes of a small file, and its closed source. advice, fix: what to do about a large one, and a damaged one.
+
+    Raises LimitExceeded beyond `most` decompressed bytes, BrokenInput for a damaged stream, and what `Source` raises.
+    """
+    source = Source(path)
+    parts, size = [], 0
+    try:
+        while block := source.read(1 << 20):
+            parts.append(block)
+            size += len(block)
+            if size > most:
+                raise LimitExceeded(f"{path}: more than {most:,} bytes; {advice}")
+    finally:
+        source.close()
+    if source.damage:
+        raise BrokenInput(f"{path}: {source.damage}; {fix}")
+    return b"".join(parts), source

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
+from tracekit.ingest.identity import compress
 from tracekit.output.text import Grid, clean
 
 if TYPE_CHECKING:
@@ -23,16 +24,7 @@ DEFINITION = (
 
 def ranks_text(ranks: Iterable[int] | None) -> str:
     """ "0-3,7" for [0, 1, 2, 3, 7]; "–" for none."""
-    out: list[str] = []
-    start = previous = None
-    for rank in [*sorted(ranks or ()), None]:
-        if previous is not None and rank == previous + 1:
-            previous = rank
-            continue
-        if start is not None:
-            out.append(str(start) if start == previous else f"{start}-{previous}")
-        start = previous = rank
-    return ",".join(out) or "–"
+    return compress(list(ranks or ())) or "–"
 
 
 def add(summary: Summary, found: Row) -> None:

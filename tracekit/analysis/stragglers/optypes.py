@@ -13,9 +13,6 @@ PARAMS_GATHER, GRADS_SCATTER, GRADS_REDUCE = "params-all-gather", "grads-reduce-
 NORM_REDUCE, EMBEDDING_REDUCE = "layernorm-grads-all-reduce", "embedding-grads-all-reduce"
 GC, CLIP, OPTIMIZER = "gc", "optimizer-clip-main-grad", "optimizer"
 
-OVER_DP = frozenset({PARAMS_GATHER, GRADS_SCATTER, GRADS_REDUCE, CLIP})
-"""Operations that all data-parallel ranks of a stage (the clip: of all stages) enter together."""
-
 COMMUNICATION = frozenset({*P2P, PARAMS_GATHER, GRADS_SCATTER, GRADS_REDUCE, NORM_REDUCE, EMBEDDING_REDUCE, CLIP})
 """Ideal duration = median of the transfer; that of every other type = mean of the duration."""
 

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from tracekit.model import OpRows
 
 Row = dict[str, Any]
-NO_WAITS = "waits-not-recorded"
 _WAIT_FLOOR = 1e-4
 """Groups that wait less than this share of their time were written without their waiting: no real job is that even."""
 _MAX_CELLS = 200_000
