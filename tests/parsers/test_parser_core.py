@@ -330,3 +330,12 @@ def test_threads_read_side_by_side(tmp_path: Path) -> None:
         found = list(pool.map(lambda path: kineto.parse(path, block=20_000)[0], files * 3))
     for trace in found[1:]:
         assert_same(trace, found[0])
+
+
+def test_a_large_time_between_small_ones_keeps_its_ns(tmp_path: Path) -> None:
+    """A float64 holds a Unix time in µs to a quarter of a µs: the text must be read, wherever in a chunk it stands."""
+    rows = [{"ph": "X", "cat": "cpu_op", "name": f"n{i}", "pid": 1, "tid": 1, "ts": i, "dur": 1} for i in range(3)]
+    path = tmp_path / "mixed.json"
+    path.write_text(json.dumps({"traceEvents": rows}).replace('"ts": 1', '"ts": 1700000000000000.123'))
+    (trace,) = compare(path)
+    assert sorted(trace.host.ts.tolist()) == [0, 2000, 1_700_000_000_000_000_123]
