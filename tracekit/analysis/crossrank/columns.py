@@ -72,6 +72,12 @@ class RankCalls:
         words: list[str | None] = [*names, None]
         return [words[c] for c in codes.tolist()]
 
+    def word(self, column: str, row: int) -> str | None:
+        """A text of one call."""
+        codes, names = self.text[column]
+        code = int(codes[row])
+        return None if code < 0 else names[code]
+
     @property
     def start(self) -> NDArray[np.int64]:
         """Start on the device or worker, ns."""
