@@ -58,31 +58,36 @@ def waits(parts: Sequence[RankCalls], matches: Sequence[Match], flat: Flat, worl
     out = Waits(
         np.full(n, NO_TIME, np.int64), np.full(n, NO_TIME, np.int64), [], *_arrivals(flat, synchronising & ~p2p),
     )  # fmt: skip
-    reason = np.full(n, None, object)
+    reason = np.zeros(n, np.int64)
     if len(matches):
-        why = _invalid(matches, flat, synchronising, world)
-        reason[:] = np.where(p2p, None, why)[flat.match]
-        at = np.flatnonzero((np.equal(why, None) & ~p2p)[flat.match])
+        why = np.where(p2p, 0, _invalid(matches, flat, synchronising, world))
+        reason[:] = why[flat.match]
+        at = np.flatnonzero(((why == 0) & ~p2p)[flat.match])
         out.transfer[at] = flat.least(flat.dur)[flat.match[at]]
         out.wait[at] = flat.dur[at] - out.transfer[at]
         _messages(parts, [m for m in matches if m.stream.kind == "p2p"], flat, flat.first[p2p], out, reason)
-    out.reason = reason.tolist()
+    out.reason = [REASONS[code] for code in reason.tolist()]
     _owners_only(parts, flat, out)
     return out
 
 
+REASONS = (None, "ranks-missing", "group-unknown", "untimed", "not-synchronising", "clock", "eager-send")
+_MISSING, _GROUP, _UNTIMED, _NOT_TOGETHER, _CLOCK, _EAGER = range(1, len(REASONS))
+"""Why a call is not split."""
+
+
 def _invalid(
     matches: Sequence[Match], flat: Flat, synchronising: NDArray[np.bool_], world: int | None
-) -> NDArray[np.object_]:
-    """Why each collective cannot be split; None when it can."""
+) -> NDArray[np.int64]:
+    """Why each collective cannot be split, as a position in REASONS."""
     timed = flat.all(flat.dur > 0)  # without a duration, or cut to none: nothing is transferred in no time
     lacking = ~flat.all(~flat.peers_lack)
     told = ((world if m.stream.kind == "assumed" else m.expected) for m in matches)
     expected = np.fromiter((-1 if ranks is None else ranks for ranks in told), np.int64, len(matches))
-    out = np.where(flat.size == expected, None, "ranks-missing").astype(object)
-    out[expected < 0] = "group-unknown"
-    out[~timed] = "untimed"
-    out[lacking | ~synchronising] = "not-synchronising"
+    out = np.where(flat.size == expected, 0, _MISSING)
+    out[expected < 0] = _GROUP
+    out[~timed] = _UNTIMED
+    out[lacking | ~synchronising] = _NOT_TOGETHER
     return out
 
 
@@ -92,7 +97,7 @@ def _messages(
     flat: Flat,
     begin: NDArray[np.intp],
     out: Waits,
-    reason: NDArray[np.object_],
+    reason: NDArray[np.int64],
 ) -> None:
     """Split receive and send of each message: none can move before both sides have begun."""
     ranks = np.array([p.rank for p in parts], np.int64)
@@ -106,14 +111,13 @@ def _messages(
         dur = flat.dur[me]
         lag = np.where(aligned & known, flat.arrival[partner] - flat.arrival[me], 0)
         early = lag > dur + error  # received before it was sent
-        why = np.full(len(me), None, object)
-        why[early] = "clock"
+        why = np.where(early, _CLOCK, 0)
         if me is sent:  # it was gone before the receiver came: buffered, not waiting
-            why[lag > dur] = "eager-send"
-        why[~aligned] = "clock"
-        why[(dur <= 0) | (aligned & ~known)] = "untimed"
+            why[lag > dur] = _EAGER
+        why[~aligned] = _CLOCK
+        why[(dur <= 0) | (aligned & ~known)] = _UNTIMED
         reason[me] = why
-        good = np.equal(why, None)
+        good = why == 0
         wait = np.minimum(np.maximum(lag, 0), dur)[good]
         out.wait[me[good]], out.transfer[me[good]] = wait, dur[good] - wait
 
@@ -146,7 +150,7 @@ def _arrivals(
     n = len(flat.first)
     last, earliest = np.full(n, -1, np.int64), np.full(n, -1, np.int64)
     skew, error = np.full(n, NO_TIME, np.int64), np.full(n, NO_TIME, np.int64)
-    by = np.full(n, None, object)
+    by = np.zeros(n, np.int64)
     if not n:
         return last, [], earliest, skew, error
     same = (flat.least(flat.component) == flat.most(flat.component)) & (flat.least(flat.component) >= 0)
@@ -159,12 +163,15 @@ def _arrivals(
     skew[clocked] = (flat.arrival[a] - flat.arrival[begin])[clocked]
     error[clocked] = (errors[stop - 1] + errors[stop - 2])[clocked]
     sure = clocked & (flat.arrival[a] - flat.arrival[b] > flat.error[a] + flat.error[b])
-    last[sure], by[sure] = a[sure], "clock"
+    last[sure], by[sure] = a[sure], 1
     order = flat.order(flat.dur)
     a, b = order[flat.first], order[flat.first + 1]
     sure = timed & (flat.dur[b] - flat.dur[a] > END_SKEW_NS)
-    last[sure], by[sure] = a[sure], "duration"
-    return last, by.tolist(), earliest, skew, error
+    last[sure], by[sure] = a[sure], 2
+    return last, [_DECIDED[code] for code in by.tolist()], earliest, skew, error
+
+
+_DECIDED = (None, "clock", "duration")
 
 
 def verdict(wait_ns: int, dur_ns: int) -> str:
