@@ -186,6 +186,7 @@ def _parts() -> list[Callable[[Call], tuple[object, ...]]]:
 
 
 _PARTS = _parts()
+_call: Callable[..., Call] = Call
 
 
 class CallBuilder:
@@ -221,7 +222,7 @@ class CallBuilder:
                 found = known[key] = self._alike(key[0], outer, inner, key[3])
             old, before, between, late, last = found
             number = old if seq is None else seq
-            out.append(Call(*before, ts, end, *between, number, 0, comms_id, *late, track, *last))
+            out.append(_call(*before, ts, end, *between, number, 0, comms_id, *late, track, *last))
         return out
 
     def _alike(self, name: int, own: int, recorded: int, noted: int) -> tuple[Any, ...]:
