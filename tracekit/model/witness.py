@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import MutableSequence
+
     from tracekit.model.parsed import HealthEntry, TraceMeta
 
 
@@ -93,7 +95,7 @@ class Witness:
     meta: TraceMeta
     source: str
     groups: list[WitnessGroup] = field(default_factory=list)
-    calls: list[WitnessCall] = field(default_factory=list)
+    calls: MutableSequence[WitnessCall] = field(default_factory=list)
     health: list[HealthEntry] = field(default_factory=list)
     version: str | None = None
     lost: int | None = None
