@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec import Struct
 
 from tracekit.errors import BrokenInput, LimitExceeded, UnusableInput
 from tracekit.model import HealthEntry, TraceMeta, Witness, WitnessCall, WitnessGroup
@@ -61,8 +61,7 @@ _VERSION = re.compile(rb"(NCCL|RCCL) version ?:? ?(\S+)")
 _FIX = "log again with NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,COLL,TUNING,GRAPH"
 
 
-@dataclass(slots=True)
-class _Shape:
+class _Shape(Struct):
     """What is equal in many lines: everything but opCount, count, buffers and time."""
 
     comm: Comm

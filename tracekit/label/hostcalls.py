@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import Struct
 
 from tracekit.label.groups import old_seq
 from tracekit.label.vocabulary import nelems, pair
@@ -29,8 +29,7 @@ NO_ROLE, IS_RECORD, IS_C10D, IS_NOTE, IS_GROUP_END, IS_WRAPPER, IS_FUNCTIONAL = 
 _ROOTED_ON_ONE_RANK = {"broadcast": "src", "scatter": "src", "reduce": "dst", "gather": "dst"}
 
 
-@dataclass(slots=True)
-class Roots:
+class Roots(Struct):
     """Outermost spans of one kind, disjoint on each track; int64 arrays sorted by (track, ts)."""
 
     row: NDArray[np.int64]
@@ -59,8 +58,7 @@ class Roots:
         return np.where(good, at, -1)
 
 
-@dataclass(slots=True)
-class HostCalls:
+class HostCalls(Struct):
     """The calls of one rank as the host shows them.
 
     roots: one a call; `record`, `note`: host row of its record and annotation (-1); `wrappers`: operators of

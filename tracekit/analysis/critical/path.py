@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import Struct
 
 from tracekit.analysis.critical.depend import TOGETHER_NS
 from tracekit.analysis.critical.joint import HUB
@@ -23,8 +23,7 @@ _ROUNDING = 1_000
 """A thousandth of an edge may be lost between two clocks that run at different speeds."""
 
 
-@dataclass(slots=True)
-class Segment:
+class Segment(Struct):
     """A stretch of the path on one recording, ns on the common clock; ends where the next one starts."""
 
     part: int

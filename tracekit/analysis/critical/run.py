@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, field
 
 from tracekit.analysis.critical.joint import join, on_one_clock
 from tracekit.analysis.critical.path import KINDS, Walk
@@ -22,8 +23,7 @@ COSTLY = 0.03
 """Share of a step from which on a straggler is a finding."""
 
 
-@dataclass(slots=True)
-class CriticalTables:
+class CriticalTables(Struct):
     """Rows of `critical_path`, `critical_steps`, `critical_shares`, of the critical path's `what_if`, and findings."""
 
     path: list[Row] = field(default_factory=list)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import Struct
 
 from tracekit.model import NO_TIME
 
@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from tracekit.analysis.crossrank.matching import Match
 
 
-@dataclass(slots=True)
-class Flat:
+class Flat(Struct):
     """first: index of each match's first entry; the rest one entry a call (ns on the run's axis, `NO_TIME` = missing).
 
     arrival: start on the common clock; error: ns, of that; component: which common clock (-1 = none).

@@ -7,10 +7,10 @@ unmatched, with a reason.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import Struct, field
 
 from tracekit.analysis.crossrank.align import END_SKEW_NS, Aligned, Refused, align, align_by_ends, equal_steps
 from tracekit.analysis.crossrank.clocks import align_clocks
@@ -43,8 +43,7 @@ _ENOUGH = 8
 """Calls that must fit before ranks without a named group are taken for one group."""
 
 
-@dataclass(slots=True)
-class Match:
+class Match(Struct):
     """One call: `rows[i]` of part `parts[i]`. expected: ranks that took part, where known."""
 
     stream: Stream
@@ -58,8 +57,7 @@ class Match:
         return 2 if self.stream.kind == "p2p" else self.stream.size
 
 
-@dataclass(slots=True)
-class Matched:
+class Matched(Struct):
     """All matches, and why each call without a match has none: part → row → reason."""
 
     matches: list[Match] = field(default_factory=list)

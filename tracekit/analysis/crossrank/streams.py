@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
 
 from tracekit.model import NO_TIME
 
@@ -20,8 +21,7 @@ EXPERT = frozenset({"dispatch", "combine"})
 ALONE, PEER_UNKNOWN = "alone", "peer-unknown"
 
 
-@dataclass(slots=True)
-class Stream:
+class Stream(Struct):
     """Calls that happen in one order on all their ranks: part number → rows, in call order.
 
     kind: `group` (the group is known), `assumed` (nothing names the group: calls of one operation, on all ranks
@@ -37,8 +37,7 @@ class Stream:
     rows: dict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
 
 
-@dataclass(slots=True)
-class Streams:
+class Streams(Struct):
     """All streams in a fixed order, and why each other call is in none: part → row → reason."""
 
     streams: list[Stream]
