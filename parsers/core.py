@@ -47,7 +47,6 @@ _NAMES, _TRACKS, _PLACES, _FRAMES, _CLASSES, _RECORDS = range(6)
 _MAX_TEXTS = 1 << 18
 _MAX_RECORDS = 1 << 15
 """With more texts than this a scanner is replaced: what it remembers must not grow with the file."""
-_NONE = int(np.iinfo(np.int64).min)
 _ROW = {"ts": np.int64, "dur": np.int64, "ext": np.int64, "corr": np.int64}
 _HOST_COLUMNS = (
     *_ROW.items(), ("seq", np.int64), ("comms_id", np.int64),
@@ -139,6 +138,7 @@ class Core:
         c, frames = self.columns, self.frames
         known: list[Repeated] = []
         self._names = _Numbered(scanner, _NAMES, lambda text: c.names[_string(text)])
+        self._comm_names = _Numbered(scanner, _NAMES, lambda text: int(COMM_NAME.match(_string(text)) is not None))
         self._tracks = _Numbered(scanner, _TRACKS, lambda text: c.tracks[_pair(text)])
         self._places = _Numbered(scanner, _PLACES, lambda text: c.places[_pair(text)])
         self._wanted = _Numbered(
@@ -191,12 +191,12 @@ class Core:
         c.counts.update({key: n for key, n in found.counts.items() if n})
         host, device, notes = found.host, found.device, found.notes
         if len(host["ts"]):
-            self._number(host, self._is_comm)
+            self._number(host, self._comm_names)
             host["name"] = self._names.codes(host["name"])
             host["track"] = self._tracks.codes(host["track"])
             _append(c.host, host)
         if len(device["ts"]):
-            self._number(device, lambda _, known: known.of)
+            self._number(device, None)
             device["peer"] = self._peer(device)
             device["name"] = self._names.codes(device["name"])
             device["place"] = self._places.codes(device["place"])
@@ -209,29 +209,21 @@ class Core:
         if texts > _MAX_TEXTS or len(self._records.texts) > _MAX_RECORDS:
             self._start()
 
-    def _is_comm(self, name: int, _: Repeated) -> bool:
-        return COMM_NAME.match(_string(self._names.text(name))) is not None
+    def _number(self, table: Table, named: _Numbered | None) -> None:
+        """Give each row that is a communication record (of those that may be) a record of its own.
 
-    def _number(self, table: Table, is_one: Callable[[int, Repeated], bool]) -> None:
-        """Give each row that is a communication record (of those that may be) a record of its own."""
+        named: tells by a row's name whether it is one; None: by the arguments, which name an operation.
+        """
         rows = np.flatnonzero(table["comm"] >= 0)
         if not len(rows):
             return
-        judged: dict[tuple[int, int], bool] = {}
-        numbers, names, seqs = (table[k][rows].tolist() for k in ("comm", "name", "seq"))
-        given = table["comms_id"][rows]
-        ids = given.view(np.uint64).tolist()
-        out = []
-        for number, name, seq, comms_id, has_id in zip(
-            numbers, names, seqs, ids, (given != _NONE).tolist(), strict=True
-        ):
-            known = self._known[number]
-            one = judged.get((number, name))
-            if one is None:
-                one = judged[number, name] = is_one(name, known)
-            own = (None if seq == _NONE else seq, comms_id if has_id else None)
-            out.append(self.columns.comm.again(known, *own) if one else -1)
-        table["comm"][rows] = out
+        known = table["comm"][rows]
+        of = [r.of for r in self._known] if named is None else []
+        one = named.codes(table["name"][rows]) != 0 if named is not None else np.array(of, np.bool_)[known]
+        table["comm"][rows[~one]] = -1
+        rows = rows[one]
+        place = np.array([r.number for r in self._known], np.int64)[known[one]]
+        table["comm"][rows] = self.columns.comm.again(place, table["seq"][rows], table["comms_id"][rows])
 
     def _peer(self, device: Table) -> NDArray[np.int8]:
         """Between devices or not: copies without the arguments that say so tell it by their name."""

@@ -5,14 +5,14 @@ All times are int64 ns on the *file's* clock (Unix ns where the file has a base)
 
 from __future__ import annotations
 
+from abc import abstractmethod
+from collections.abc import Sequence
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     import numpy as np
     from numpy.typing import NDArray
 
@@ -145,6 +145,18 @@ class CommArgs(Struct):
     stack: str | None = None
     payload_bytes: int | None = None
     rf_id: int | None = None
+
+
+class CommRecords(Sequence[CommArgs]):
+    """Communication records that know which of them repeat others: thousands are mostly of a few hundred kinds."""
+
+    @abstractmethod
+    def kinds(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Kind of each of some records, -1 for number -1: two of one kind differ in `seq` and `comms_id` alone."""
+
+    @abstractmethod
+    def own(self, numbers: NDArray[np.int64]) -> tuple[list[int | None], list[int | None]]:
+        """`seq` and `comms_id` of each of some records; None for number -1."""
 
 
 class Track(Struct):
