@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    import pyarrow as pa
+
     from tracekit.analysis.crossrank.run import CallColumns
     from tracekit.ingest.witnesses import Ref
     from tracekit.label.job import Job
@@ -52,6 +54,7 @@ Row = dict[str, Any]
 class RunTables(Struct):
     """Rows of every small published table; `details` = (rank, arrow files, ns to add to their times).
 
+    `columns`: small tables of many rows, as Arrow; `rows` gives the rows of these, too.
     `added`: what the cross-rank step adds to the calls of each of `details`, or why it cannot; `expected`: what theory
     adds to them, with the inputs it had and what it lacks in `theory_inputs`.
     hang: the post-mortem of the flight recorder dumps (`tracekit.analysis.hang`), None without any.
@@ -64,6 +67,7 @@ class RunTables(Struct):
     absolute: bool
     world_size: int | None
     tables: dict[str, list[Row]] = field(default_factory=dict)
+    columns: dict[str, pa.Table] = field(default_factory=dict)
     data_parallel: list[Row] = field(default_factory=list)
     details: list[tuple[int | None, dict[str, str], int]] = field(default_factory=list)
     added: list[CallColumns | str] = field(default_factory=list)
@@ -80,6 +84,12 @@ class RunTables(Struct):
     job: Job | None = None
     solution: Solution | None = None
     job_groups: tuple[JobGroup, ...] = ()
+
+    def rows(self, table: str) -> list[Row]:
+        """Rows of a small table; none where the run has no such table."""
+        from tracekit.analysis.tables import to_rows
+
+        return to_rows(self.columns[table]) if table in self.columns else self.tables.get(table) or []
 
 
 def run(

@@ -83,7 +83,9 @@ class Dataset:
 
     def rows(self, table: str) -> list[Row]:
         """One small table as rows; those of `totals` with their `by_strategy`."""
-        rows: list[Row] = self.arrow(table).to_pylist()
+        from tracekit.analysis.tables import to_rows
+
+        rows = to_rows(self.arrow(table))
         if table != "totals":
             return rows
         parts: dict[tuple[int | None, int], dict[str, Row]] = {}

@@ -5,10 +5,10 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
+import numpy as np
 from msgspec import Struct
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
     Ints = NDArray[np.int64]
@@ -75,3 +75,17 @@ class RankGraph(Struct):
     strategies: list[str]
     ops: list[str]
     on_host: bool
+
+
+def position_of_max(value: Ints, first: NDArray[np.intp]) -> NDArray[np.intp]:
+    """Position of the (first) largest value of each run of items."""
+    if not len(first):
+        return first
+    best = np.maximum.reduceat(value, first)
+    size = np.diff(np.append(first, len(value)))
+    hits: Flags = value == np.repeat(best, size)
+    at = np.flatnonzero(hits)
+    run = np.repeat(np.arange(len(first)), size)[at]
+    out = np.zeros(len(first), np.intp)
+    out[run[::-1]] = at[::-1]
+    return out
