@@ -15,11 +15,6 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from tracekit.theory.bubbles import StageTimes
-from tracekit.theory.bubbles import bubble as closed_form
-from tracekit.theory.errors import NoNumber
-from tracekit.theory.schedules import ScheduleError, parts, replay
-
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
@@ -77,6 +72,8 @@ class Typical:
 
 
 def _key(schedule: Schedule, step: Step) -> Key:
+    from tracekit.theory.schedules import parts
+
     return schedule.ranks, tuple((a.kind.value, a.stage) for a in parts(step))
 
 
@@ -86,6 +83,8 @@ def _kinds(work: tuple[tuple[str, int], ...]) -> str:
 
 def causes(t: Timed, ran: Schedule, ideal: Schedule | None, typical: Typical, lag: Lags) -> Causes | None:
     """Take the idle time of each rank apart; None when the order that ran cannot finish in a replay."""
+    from tracekit.theory.schedules import ScheduleError, replay
+
     actual = t.durations
     held = _sum(actual, lag.p2p)
     late = _sum(held, lag.comm)
@@ -111,6 +110,9 @@ def causes(t: Timed, ran: Schedule, ideal: Schedule | None, typical: Typical, la
 
 
 def _closed(ideal: Schedule | None, typical: Typical) -> int | None:
+    from tracekit.theory.bubbles import StageTimes, bubble
+    from tracekit.theory.errors import NoNumber
+
     if ideal is None:
         return None
     kinds = {_kinds(_key(ideal, s)[1]) for order in ideal.orders for s in order}
@@ -119,7 +121,7 @@ def _closed(ideal: Schedule | None, typical: Typical) -> int | None:
     share = {k: typical.share(ideal, k) for k in kinds}
     try:
         times = StageTimes(share["F"], share.get("I", 0.0) + share.get("B", 0.0), share.get("W", 0.0))
-        found = closed_form(ideal.name, ideal.ranks, ideal.micro_batches, times, ideal.stages // ideal.ranks)
+        found = bubble(ideal.name, ideal.ranks, ideal.micro_batches, times, ideal.stages // ideal.ranks)
     except NoNumber:
         return None
     return round(found.bubble_ns) if found.window == "step" else None

@@ -9,21 +9,19 @@ import numpy as np
 from msgspec import Struct, field
 
 from tracekit.analysis.detail import group_key
-from tracekit.analysis.pipeline.causes import CAUSES, Causes, Typical, causes
+from tracekit.analysis.pipeline.causes import CAUSES, Typical, causes
 from tracekit.analysis.pipeline.lines import Line, find_lines
 from tracekit.analysis.pipeline.messages import carried
-from tracekit.analysis.pipeline.orders import ordered
-from tracekit.analysis.pipeline.recognise import Recognised, recognise
 from tracekit.analysis.pipeline.slow import LongStage, long_stages, stage_findings
-from tracekit.analysis.pipeline.timed import Lags, Span, Timed, idle_split, lags, timed
-from tracekit.analysis.pipeline.whatif import MOST_ERROR, what_if, without_slow
-from tracekit.theory.schedules import parts as actions_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from tracekit.analysis.crossrank.clocks import Clock
+    from tracekit.analysis.pipeline.causes import Causes
     from tracekit.analysis.pipeline.parts import Chunk, Mark, Message, RankPipeline
+    from tracekit.analysis.pipeline.recognise import Recognised
+    from tracekit.analysis.pipeline.timed import Lags, Span, Timed
     from tracekit.theory.schedules import Schedule
 
 Row = dict[str, Any]
@@ -115,16 +113,24 @@ def _steps(line: Line, by_rank: Mapping[int, RankInput]) -> list[_Step]:
         if line.reason is not None:
             chunks = [[c for c in parts[r].chunks if c.step == step] if r in parts else [] for r in line.ranks]
             out.append(_Step(line, step, chunks, sent, _offsets(line, by_rank, chunks), reason=line.reason))
-            continue
-        chunks = ordered(line, parts, step)
-        s = _Step(line, step, chunks, sent, _offsets(line, by_rank, chunks))
-        orders = tuple(tuple(c.actions for c in row) for row in s.chunks)
-        sends = sum(m.send for row in sent for m in row) if all(sent) else None
-        s.known = recognise(orders, line.ring, sends)
-        s.reason = s.known.reason
-        _place(s, [by_rank[r] for r in line.ranks])
-        out.append(s)
+        else:
+            out.append(_known(line, step, sent, by_rank))
     return out
+
+
+def _known(line: Line, step: int, sent: list[list[Message]], by_rank: Mapping[int, RankInput]) -> _Step:
+    """One step that all ranks of a line have."""
+    from tracekit.analysis.pipeline.orders import ordered
+    from tracekit.analysis.pipeline.recognise import recognise
+
+    chunks = ordered(line, {r: by_rank[r].part for r in line.ranks}, step)
+    s = _Step(line, step, chunks, sent, _offsets(line, by_rank, chunks))
+    orders = tuple(tuple(c.actions for c in row) for row in s.chunks)
+    sends = sum(m.send for row in sent for m in row) if all(sent) else None
+    s.known = recognise(orders, line.ring, sends)
+    s.reason = s.known.reason
+    _place(s, [by_rank[r] for r in line.ranks])
+    return s
 
 
 def _offsets(line: Line, by_rank: Mapping[int, RankInput], chunks: Sequence[Sequence[Chunk]]) -> list[int | None]:
@@ -134,6 +140,8 @@ def _offsets(line: Line, by_rank: Mapping[int, RankInput], chunks: Sequence[Sequ
 
 def _place(s: _Step, ranks: Sequence[RankInput]) -> None:
     """Put a step on the common clock, if there is one and nothing seems cut."""
+    from tracekit.analysis.pipeline.timed import lags, timed
+
     if not all(s.chunks):
         return
     moves = [one.shift + offset for one, offset in zip(ranks, s.offsets, strict=True) if offset is not None]
@@ -201,7 +209,9 @@ def _named(chunk: Chunk, ran: Schedule | None, place: int, entry: int) -> Sequen
     """The actions of a chunk with what the order tells of them."""
     if ran is None:
         return chunk.actions
-    return [(a.kind.value, a.stage, a.micro_batch) for a in actions_of(ran.orders[place][entry])]
+    from tracekit.theory.schedules import parts
+
+    return [(a.kind.value, a.stage, a.micro_batch) for a in parts(ran.orders[place][entry])]
 
 
 def _what(op: str, stage: int | None, mb: int | None, stages: Sequence[int]) -> Row:
@@ -257,6 +267,8 @@ _EXPLAINED = (*(f"{cause}_ns" for cause in CAUSES), "held_ns", "simulated_ns", "
 
 
 def _measured(t: Timed, place: int) -> Row:
+    from tracekit.analysis.pipeline.timed import idle_split
+
     begin, finish = t.window
     busy = sum(t.durations[place])
     idle = finish - begin - busy
@@ -271,7 +283,12 @@ def _measured(t: Timed, place: int) -> Row:
 def _what_ifs(s: _Step, typical: Typical, long: Sequence[LongStage]) -> list[Row]:
     """Rows of the table `what_if`; beyond MOST_ERROR of the replay without a window."""
     ran = s.known.ran if s.known is not None else None
-    if s.t is None or s.lag is None or ran is None or (found := what_if(s.t, ran, typical, s.lag)) is None:
+    if s.t is None or s.lag is None or ran is None:
+        return []
+    from tracekit.analysis.pipeline.whatif import MOST_ERROR, what_if, without_slow
+
+    found = what_if(s.t, ran, typical, s.lag)
+    if found is None:
         return []
     base, changed = found
     cases: list[tuple[str, str | None, int]] = [(what, None, ns) for what, ns in changed.items()]
