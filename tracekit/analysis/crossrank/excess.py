@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import Struct
 
 from tracekit.analysis.crossrank.lapse import CAUSES, UNKNOWN
 
@@ -18,8 +18,7 @@ SMALL_NS = 1_000
 """A difference below this is none: device times are rounded to as much."""
 
 
-@dataclass(slots=True)
-class Compared:
+class Compared(Struct):
     """Comparisons of one window with others, by positions in common columns of windows.
 
     late: the window of each; other: the windows it is compared with, comparison by comparison, `owner` of each
@@ -56,8 +55,7 @@ def excess(spent: NDArray[np.int64], them: Compared) -> NDArray[np.float64]:
     return shares
 
 
-@dataclass(slots=True)
-class Longer:
+class Longer(Struct):
     """Calls that waited longer than their counterparts: comparison, its call and the counterparts of it (positions in
     the columns of all calls), and the share of the comparison's excess of waiting.
     """

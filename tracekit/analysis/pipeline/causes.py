@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import statistics
 from collections import defaultdict
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from tracekit.analysis.pipeline.plans import Work, added, flat
 from tracekit.theory.bubbles import StageTimes
@@ -31,8 +32,7 @@ Key = tuple[int, Work]
 CAUSES = ("schedule", "order", "imbalance", "straggler", "p2p", "comm", "launch", "unexplained")
 
 
-@dataclass(frozen=True, slots=True)
-class Causes:
+class Causes(Struct, frozen=True):
     """Per rank, ns of its idle time by cause (in the order of CAUSES).
 
     simulated: length of the step with the measured durations and nothing else, ns; closed_form: bubble of a rank by
@@ -78,8 +78,7 @@ def _kinds(work: Work) -> str:
     return "".join(kind for kind, _ in work)
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
+class Asked(Struct, frozen=True):
     """Replays of one step that `causes` needs: number, and duration of each entry without what holds it up."""
 
     replays: list[tuple[int, list[int]]]

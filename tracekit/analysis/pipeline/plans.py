@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
 from typing import TYPE_CHECKING
@@ -24,24 +23,22 @@ AHEAD = 64
 """How many entries further on are looked at for one whose message is already there."""
 
 
-@dataclass
 class Plan:
     """What an order asks of a replay. Entries are numbered rank after rank; `first` is that of each rank's first.
 
     needs: the entries whose results each waits for, None where nobody makes one of them. work: kinds and stages.
     """
 
-    schedule: Schedule
-
-    def __post_init__(self) -> None:
-        orders = self.schedule.orders
+    def __init__(self, schedule: Schedule) -> None:
+        self.schedule = schedule
+        orders = schedule.orders
         sizes = [len(order) for order in orders]
         self.first = [sum(sizes[:rank]) for rank in range(len(sizes))]
         self.entries = sum(sizes)
-        made = {key: self.first[rank] + i for key, (rank, i) in self.schedule.wiring.makers().items()}
+        made = {key: self.first[rank] + i for key, (rank, i) in schedule.wiring.makers().items()}
         self.needs: list[tuple[int, ...] | None] = [
             None if any(key not in made for key in keys) else tuple(made[key] for key in keys)
-            for row in self.schedule.wiring.needs
+            for row in schedule.wiring.needs
             for keys in row
         ]
         self.work: list[Work] = [

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from tracekit.analysis.pipeline.plans import added, flat
 
@@ -20,8 +21,7 @@ MOST_ERROR = 0.05
 WHATS = ("no-stragglers", "balanced-stages", "no-p2p", "no-other-comm", "no-gaps")
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
+class Asked(Struct, frozen=True):
     """Numbers of the replays of one step: unchanged, each of WHATS, and without each slow stage (its place, number)."""
 
     base: int
