@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
+from tracekit.theory.schedules import Kind, parts
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
@@ -49,8 +51,6 @@ def _to(m: Message, peer: int, own: int, place: Mapping[int, int], pairs: Iterab
 
 def _results(ran: Schedule) -> tuple[dict[Place, list[Mark]], dict[Place, list[Mark]]]:
     """Results in the order they are made, by (from, to): as the sender's marks, and as the receiver's."""
-    from tracekit.theory.schedules import Kind, parts
-
     made: dict[Place, list[Mark]] = defaultdict(list)
     used: dict[Place, list[Mark]] = defaultdict(list)
     home = ran.stage_rank
