@@ -1,6 +1,7 @@
 # make demo   a venv, the package, and a report on a sample job
 # make test   what the tests need, then the tests
 # make lint   style, types (against an installed copy), direction of imports
+# make docs   the pages of docs/ as a site, in site/
 # make bench  ratios against peers on a generated trace
 
 VENV    ?= .venv
@@ -12,7 +13,7 @@ SAMPLE  := sample_traces/gpu-tp2-pp2-dp2
 SOURCES := $(shell find tracekit parsers rules -name '*.py' -o -name '*.toml') pyproject.toml
 CORE    := $(wildcard parsers/*.c parsers/*.h)
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test lint docs bench clean
 
 $(PY):
 	@found=; for p in python3 python3.13 python3.12 python3.11 python3.14; do \
@@ -52,8 +53,12 @@ lint: $(VENV)/.lint
 	cd $(VENV)/typed && ../bin/mypy --config-file ../../pyproject.toml --cache-dir ../mypy -p tracekit
 	$(PY) -m pytest -q tests/architecture
 
+docs: $(VENV)/.dev
+	$(PY) -m sphinx -q -W --keep-going -d $(VENV)/doctrees docs site
+	@echo "the site: site/index.html"
+
 bench: $(VENV)/.dev
 	$(PY) benchmarks/run.py
 
 clean:
-	rm -rf $(VENV) build demo-out .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) build demo-out site .mypy_cache .ruff_cache .pytest_cache

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
+from msgspec import Struct
 
 from tracekit.errors import UnusableInput
 from tracekit.model import DeviceClass
@@ -116,8 +116,7 @@ def in_use() -> bool:
     return asked() != "0" and available()
 
 
-@dataclass(slots=True)
-class Found:
+class Found(Struct):
     """What a chunk leaves to the general decoder. rest: `event, event, …`; n_rest: how many; n_frames: frames among
     them that the scanner has counted.
     """

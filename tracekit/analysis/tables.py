@@ -142,6 +142,29 @@ def from_rows(table: str, rows: Iterable[Mapping[str, Any]]) -> pa.Table:
     return build(table, {c.name: [r.get(c.name) for r in rows] for c in TABLES[table].columns})
 
 
+def to_rows(table: pa.Table) -> list[dict[str, Any]]:
+    """Row dictionaries of a table; null = None. (`to_pylist` makes an object a value on the way.)"""
+    names = table.column_names
+    return [dict(zip(names, row, strict=True)) for row in zip(*map(_values, table.columns), strict=True)]
+
+
+def _values(column: pa.ChunkedArray[Any]) -> list[Any]:
+    out: list[Any] = []
+    for chunk in column.chunks:
+        if pa.types.is_dictionary(chunk.type):
+            words = [*chunk.dictionary.to_pylist(), None]
+            codes = chunk.indices.fill_null(len(words) - 1).to_numpy(zero_copy_only=False)
+            out += map(words.__getitem__, codes.tolist())
+        elif pa.types.is_integer(chunk.type):
+            values = chunk.fill_null(0).to_numpy().tolist()
+            for i in np.flatnonzero(chunk.is_null().to_numpy(zero_copy_only=False)).tolist():
+                values[i] = None
+            out += values
+        else:
+            out += chunk.to_pylist()
+    return out
+
+
 def constant(value: int | None, n: int, type_: pa.DataType) -> pa.Array[Any]:
     """n times the same integer, or n nulls."""
     missing = np.ones(n, np.bool_) if value is None else None

@@ -9,10 +9,12 @@ from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
 from tempfile import TemporaryDirectory
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from tracekit.analysis.consistency import minorities
 from tracekit.errors import TracekitError, UnusableInput, UsageError
@@ -37,6 +39,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    import pyarrow as pa
+
     from tracekit.analysis.crossrank.run import CallColumns
     from tracekit.ingest.witnesses import Ref
     from tracekit.label.job import Job
@@ -47,10 +51,10 @@ Progress = Callable[[int, int, str], None]
 Row = dict[str, Any]
 
 
-@dataclass(slots=True)
-class RunTables:
+class RunTables(Struct):
     """Rows of every small published table; `details` = (rank, arrow files, ns to add to their times).
 
+    `columns`: small tables of many rows, as Arrow; `rows` gives the rows of these, too.
     `added`: what the cross-rank step adds to the calls of each of `details`, or why it cannot; `expected`: what theory
     adds to them, with the inputs it had and what it lacks in `theory_inputs`.
     hang: the post-mortem of the flight recorder dumps (`tracekit.analysis.hang`), None without any.
@@ -63,6 +67,7 @@ class RunTables:
     absolute: bool
     world_size: int | None
     tables: dict[str, list[Row]] = field(default_factory=dict)
+    columns: dict[str, pa.Table] = field(default_factory=dict)
     data_parallel: list[Row] = field(default_factory=list)
     details: list[tuple[int | None, dict[str, str], int]] = field(default_factory=list)
     added: list[CallColumns | str] = field(default_factory=list)
@@ -79,6 +84,12 @@ class RunTables:
     job: Job | None = None
     solution: Solution | None = None
     job_groups: tuple[JobGroup, ...] = ()
+
+    def rows(self, table: str) -> list[Row]:
+        """Rows of a small table; none where the run has no such table."""
+        from tracekit.analysis.tables import to_rows
+
+        return to_rows(self.columns[table]) if table in self.columns else self.tables.get(table) or []
 
 
 def run(

@@ -11,10 +11,10 @@ Where there is nobody to compare with, or the last one cannot be told, the cause
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import Struct
 
 from tracekit.analysis.crossrank.lapse import UNKNOWN, WAITING, Lapse, excess
 from tracekit.model import NO_TIME
@@ -39,8 +39,7 @@ LONGEST = 8
 NOBODY: Shares = {(None, UNKNOWN): 1.0}
 
 
-@dataclass(frozen=True, slots=True)
-class Traced:
+class Traced(Struct, frozen=True):
     """Waiting of all ranks in one step's collectives, by origin; direct: of it what was for the origin itself."""
 
     step: int | None

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import statistics
 from collections import defaultdict
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from tracekit.theory.bubbles import StageTimes
 from tracekit.theory.bubbles import bubble as closed_form
@@ -31,8 +32,7 @@ Key = tuple[int, tuple[tuple[str, int], ...]]
 CAUSES = ("schedule", "order", "imbalance", "straggler", "p2p", "comm", "launch", "unexplained")
 
 
-@dataclass(frozen=True, slots=True)
-class Causes:
+class Causes(Struct, frozen=True):
     """Per rank, ns of its idle time by cause (in the order of CAUSES).
 
     simulated: length of the step with the measured durations and nothing else, ns; closed_form: bubble of a rank by

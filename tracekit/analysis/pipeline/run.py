@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import statistics
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec import Struct, field
 
 from tracekit.analysis.detail import group_key
 from tracekit.analysis.pipeline.causes import CAUSES, Causes, Typical, causes
@@ -29,8 +29,7 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 
 
-@dataclass(slots=True)
-class RankInput:
+class RankInput(Struct):
     """One recording: `shift` ns from its own times to the run's axis; `clock` from there to the common one, if any."""
 
     rank: int
@@ -46,8 +45,7 @@ class RankInput:
         return int(self.clock.place(np.array([on_axis], np.int64))[0]) - on_axis
 
 
-@dataclass(slots=True)
-class PipelineTables:
+class PipelineTables(Struct):
     """Rows of the tables of pipelines."""
 
     pipeline: list[Row] = field(default_factory=list)
@@ -56,8 +54,7 @@ class PipelineTables:
     findings: list[Row] = field(default_factory=list)
 
 
-@dataclass(slots=True)
-class _Step:
+class _Step(Struct):
     """One step of one pipeline; `t`, `lag` None where the ranks have no common clock or the order is not known.
 
     offsets: per rank, ns from the run's axis to the common clock in this step, None without one.

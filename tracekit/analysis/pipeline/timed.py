@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import Struct
 
 from tracekit.analysis.intervals import covered, union
 from tracekit.theory.schedules import parts
@@ -24,8 +24,7 @@ AHEAD = 64
 """How many entries further on are looked at for one whose message is already there."""
 
 
-@dataclass(frozen=True, slots=True)
-class Timed:
+class Timed(Struct, frozen=True):
     """`start[rank][i]`, `end[rank][i]` of entry i of a rank's order, ns; entries of a rank never overlap."""
 
     kinds: list[list[str]]
@@ -89,8 +88,7 @@ def idle_split(t: Timed, rank: int) -> tuple[int, int, int]:
     return warmup, whole - warmup - drain, drain
 
 
-@dataclass(frozen=True, slots=True)
-class Lags:
+class Lags(Struct, frozen=True):
     """Per entry, ns between the moment it could start and its start: `p2p` in point-to-point calls of the pipeline,
     else `comm` with other communication active, else `launch`.
 
