@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from tracekit.model import CallColumns
 from tracekit.parsers.nccl_common import elements
@@ -22,8 +23,7 @@ if TYPE_CHECKING:
 BUFFERS = re.compile(rb"sendbuff (\S+) recvbuff (\S+)(?: acc (\S+))?$")
 
 
-@dataclass(slots=True)
-class Shape:
+class Shape(Struct):
     """What is equal in many lines: everything but opCount, count, buffers and time."""
 
     comm: Comm

@@ -6,13 +6,13 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Collection, Iterable
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
 from tempfile import TemporaryDirectory
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from tracekit.analysis.consistency import minorities
 from tracekit.errors import TracekitError, UnusableInput, UsageError
@@ -21,7 +21,6 @@ from tracekit.ingest.crossing import add_cross_rank
 from tracekit.ingest.discover import Found, discover
 from tracekit.ingest.expecting import add_expected
 from tracekit.ingest.files import file_rows
-from tracekit.ingest.hanging import add_hang
 from tracekit.ingest.identity import Decision, Part, resolve
 from tracekit.ingest.layout import layout_row
 from tracekit.ingest.operations import add_operations
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from tracekit.analysis.crossrank.run import CallColumns
+    from tracekit.analysis.crossrank.columns import CallColumns
     from tracekit.ingest.witnesses import Ref
     from tracekit.label.job import Job
     from tracekit.label.layout import JobGroup, Solution
@@ -49,8 +48,7 @@ Progress = Callable[[int, int, str], None]
 Row = dict[str, Any]
 
 
-@dataclass(slots=True)
-class RunTables:
+class RunTables(Struct):
     """Rows of every small published table; `details` = (rank, arrow files, ns to add to their times).
 
     `columns`: small tables of many rows, as Arrow; `rows` gives the rows of these, too.
@@ -155,7 +153,10 @@ def _run(
     out.witnesses = {rank: [path for path, _ in r.joined] for r, rank in used if rank is not None and r.joined}
     out.tables["health"] += health(witnesses, joined, alone=alone)
     out.tables["findings"] = _in_order([*out.tables["findings"], *contradictions(out.tables["health"])])
-    add_hang(out, witnesses, options, job)
+    if witnesses.ranks(FLIGHT_RECORDER):
+        from tracekit.ingest.hanging import add_hang
+
+        add_hang(out, witnesses, options, job)
     dumps = (ref.path for ref in witnesses.ranks(FLIGHT_RECORDER).values())
     out.tables["files"] = file_rows(found, list(zip(results, parts, strict=True)), failures, dumps)
     return _with_layout(out, options, job, solution)
@@ -233,6 +234,9 @@ def _each(
         for number in numbers:
             yield found.files[number], task(number, str(found.files[number]), options)
         return
+    from concurrent.futures import ProcessPoolExecutor
+    from concurrent.futures.process import BrokenProcessPool
+
     from tracekit.ingest.pool import context
 
     # Largest first keeps the pool busy to the end; results are taken in file order all the same.

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
 from functools import reduce
 from operator import mul
 from typing import Any
+
+from msgspec import Struct, field
 
 _PREFIX = re.compile(r"^(?:[a-z]*ccl2?|gloo|mpi|ucc|_?c10d(?:_functional\w*)?|symm_mem):{1,2}")
 _PAIR = re.compile(r"(\d+)\s*(->|<-)\s*(\d+)\s*$")
@@ -15,8 +16,7 @@ _MAX_SEEN = 1 << 12
 """Spellings that are remembered; a file may have as many as calls."""
 
 
-@dataclass(frozen=True, slots=True)
-class C10dOp:
+class C10dOp(Struct, frozen=True):
     """A torch.distributed operator: operation, positions of its arguments, kind of its gloo worker span."""
 
     op: str
@@ -28,23 +28,21 @@ class C10dOp:
     out_splits: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class DType:
+class DType(Struct, frozen=True):
     """An element type: c10 name and size in bytes."""
 
     name: str
     bytes: int
 
 
-@dataclass(slots=True)
-class Vocabulary:
+class Vocabulary(Struct):
     """Look-up tables; `ops` by squashed spelling → (operation, moves data), `dtypes` by lower-case spelling."""
 
     ops: dict[str, tuple[str, bool]] = field(default_factory=dict)
     c10d: dict[str, C10dOp] = field(default_factory=dict)
     dtypes: dict[str, DType] = field(default_factory=dict)
     wrappers: list[tuple[re.Pattern[str], str]] = field(default_factory=list)
-    _seen: dict[str, tuple[str, bool]] = field(default_factory=dict, repr=False, compare=False)
+    _seen: dict[str, tuple[str, bool]] = field(default_factory=dict)
 
     def op(self, raw: str) -> tuple[str, bool]:
         """(operation, moves data) of any spelling; an unknown spelling keeps its own name."""

@@ -7,11 +7,11 @@ rules as a scope; Python frames are there without any profiler.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import fields
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec import structs
 
 from tracekit.label.apply import Labeller, described
 from tracekit.label.enrich import Enricher
@@ -194,8 +194,8 @@ _ALIKE = attrgetter(
     "thread_name", "in_splits", "out_splits",
 )  # fmt: skip
 """What `_call` sees of a call without shapes, beside its number, its times, and what stands around it."""
-_FIELDS = attrgetter(*(f.name for f in fields(Call)))
-_PLACES = {name: i for i, name in enumerate(f.name for f in fields(Call))}
+_FIELDS = attrgetter(*(f.name for f in structs.fields(Call)))
+_PLACES = {name: i for i, name in enumerate(f.name for f in structs.fields(Call))}
 _SEQ, _CALL_TS, _TS, _DUR = (_PLACES[name] for name in ("seq", "call_ts", "ts", "dur"))
 
 

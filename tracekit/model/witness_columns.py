@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import MutableSequence, Sequence
-from dataclasses import MISSING, fields
 from itertools import repeat
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, overload
+
+from msgspec import NODEFAULT
+from msgspec.structs import fields
 
 from tracekit.model.witness import WitnessCall
 
@@ -80,5 +82,5 @@ def columns(calls: Sequence[WitnessCall]) -> Mapping[str, list[Any]]:
     return {
         name: column
         for (name, default), column in zip(FIELDS, every, strict=True)
-        if default is MISSING or column.count(default) < len(column)
+        if default is NODEFAULT or column.count(default) < len(column)
     }

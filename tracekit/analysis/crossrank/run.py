@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec import Struct, field
 
 from tracekit.analysis.crossrank.blame import Blame
 from tracekit.analysis.crossrank.clocks import align_clocks
-from tracekit.analysis.crossrank.columns import load
+from tracekit.analysis.crossrank.columns import CallColumns, load
 from tracekit.analysis.crossrank.flat import by_part, entries, flatten, gathered
 from tracekit.analysis.crossrank.imbalance import imbalance_rows
 from tracekit.analysis.crossrank.lapse import Lapse
@@ -41,17 +41,7 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 
 
-@dataclass(slots=True)
-class CallColumns:
-    """What matching adds to the calls of one recording; int64 with `NO_TIME`, float64 with NaN, texts with None."""
-
-    numbers: dict[str, NDArray[np.int64]]
-    rates: dict[str, NDArray[np.float64]]
-    texts: dict[str, list[str | None]]
-
-
-@dataclass(slots=True)
-class CrossRank:
+class CrossRank(Struct):
     """Rows of `matches`, `waiting`, `clocks`, `imbalance`, `blame` and findings;
     per recording call columns, split and clock.
 
