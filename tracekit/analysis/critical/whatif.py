@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from collections import Counter, defaultdict
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -58,8 +59,6 @@ class Changes:
         both = (self.part >= 0) & (self.step >= 0)
         self.group = np.where(both, self.part.astype(np.int64) * len(joint.steps) + self.step, -1)
         self._label_edges()
-        self.issued = self._issued()
-        self.loads = self._loads()
 
     def cases(self) -> list[Case]:
         """Every case, with the reason where it cannot be told."""
@@ -82,7 +81,8 @@ class Changes:
                 self.expected[mine] = np.append(one.expected, NO_TIME)[call]
         self.labels = list(number)
 
-    def _loads(self) -> dict[int, dict[int, dict[int, int]]]:
+    @cached_property
+    def loads(self) -> dict[int, dict[int, dict[int, int]]]:
         """step → recording → calls made before (in the step) → compute ns of the busiest stream; -1 = unknown."""
         j = self.joint
         own = np.flatnonzero((self.part >= 0) & (self.step >= 0) & (self.compute > 0) & self._in_lane())
@@ -94,21 +94,23 @@ class Changes:
         found, of = np.unique(key, return_inverse=True)
         ns = np.zeros(len(found), np.int64)
         np.add.at(ns, of.reshape(-1), self.compute[own])
-        sums: dict[tuple[int, int, int], dict[int, int]] = defaultdict(dict)
-        for code, value in zip(found.tolist(), ns.tolist(), strict=True):
-            rest, place = divmod(code, places)
-            group, on = divmod(rest, lanes_most)
-            p, s = divmod(group, len(j.steps))
-            sums[s, p, on][place - 1] = value
-        best: dict[tuple[int, int], tuple[int, int]] = {}
-        for (s, p, on), pieces in sums.items():
-            best[s, p] = max(best.get((s, p), (-1, -1)), (sum(pieces.values()), on))
+        of_lane, place = found // places, (found % places - 1).tolist()
+        first = np.flatnonzero(np.append(True, of_lane[1:] != of_lane[:-1])) if len(found) else np.empty(0, np.intp)
+        total = np.add.reduceat(ns, first).tolist() if len(found) else []
+        best: dict[int, tuple[int, int, int]] = {}  # of each group: total, lane, where it is
+        for i, lane_of in enumerate(of_lane[first].tolist()):
+            group, on = divmod(lane_of, lanes_most)
+            best[group] = max(best.get(group, (-1, -1, -1)), (total[i], on, i))
+        bounds, values = [*first.tolist(), len(found)], ns.tolist()
         out: dict[int, dict[int, dict[int, int]]] = defaultdict(dict)
-        for (s, p), (_, on) in best.items():
-            out[s][p] = sums[s, p, on]
+        for group, (_, _, i) in best.items():
+            p, s = divmod(group, len(j.steps))
+            own = slice(bounds[i], bounds[i + 1])
+            out[s][p] = dict(zip(place[own], values[own], strict=True))
         return out
 
-    def _issued(self) -> Ints:
+    @cached_property
+    def issued(self) -> Ints:
         """Calls that had been made when the work of each edge was issued, counted from the rank's first of the step."""
         j = self.joint
         base = np.cumsum([0, *(len(one.graph.issued) for one in j.inputs)])
@@ -292,10 +294,11 @@ def replayed(joint: Joint, stages: Mapping[int, int]) -> Replayed:
     missed = [int(np.abs(times[own] - joint.time[own]).max()) for own in ends]
     base: list[int | None] = [int(times[own].max()) - begin for own, begin in zip(ends, begins, strict=True)]
     lengths: list[list[int]] = []
+    runs = replay.runs([case.weight for case in cases if case.weight is not None])
     for case in cases:
         lengths.append([])
         if case.weight is not None:
-            times = replay.run(case.weight())
+            times = next(runs)
             least = case.floor or {}
             for s, (own, begin) in enumerate(zip(ends, begins, strict=True)):
                 lengths[-1].append(max(int(times[own].max()) - begin, least.get(s, 0)))
