@@ -11,6 +11,8 @@ import pyarrow as pa
 from tracekit.model import NO_TIME
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
 Row = dict[str, Any]
@@ -70,6 +72,12 @@ class RankCalls:
         words: list[str | None] = [*names, None]
         return [words[c] for c in codes.tolist()]
 
+    def word(self, column: str, row: int) -> str | None:
+        """A text of one call."""
+        codes, names = self.text[column]
+        code = int(codes[row])
+        return None if code < 0 else names[code]
+
     @property
     def start(self) -> NDArray[np.int64]:
         """Start on the device or worker, ns."""
@@ -89,6 +97,14 @@ class RankCalls:
         """End on the device or worker, ns; `NO_TIME` where the call has no duration."""
         dur = self.number["dur_ns"]
         return np.where((dur == NO_TIME) | (self.start == NO_TIME), NO_TIME, self.start + dur)
+
+
+def shared(parts: Sequence[RankCalls], column: str) -> tuple[list[NDArray[np.int64]], list[str | None]]:
+    """A text column of all parts in codes of one list of names; the last name is None."""
+    number: dict[str, int] = {}
+    maps = [[number.setdefault(name, len(number)) for name in part.text[column][1]] for part in parts]
+    codes = [np.array([*own, len(number)], np.int64)[p.text[column][0]] for own, p in zip(maps, parts, strict=True)]
+    return codes, [*number, None]
 
 
 def load(one: RankInput) -> RankCalls:
