@@ -256,7 +256,7 @@ def _finish(j: Joint, hub: Ints, tied: Ints) -> None:
 
 
 def _reasons(j: Joint, done: Ints, alone: Flags) -> NDArray[np.int16]:
-    """Why calls wait for nobody (into `reasons`, which this makes), for those of the ends `done` that do not; else -1."""
+    """Why calls that are `alone` wait for nobody (into `reasons`, made here), by their ends; -1 for the others."""
     out = np.full(len(done), -1, np.int16)
     number = {"no-call": 0, "one-rank": 1}
     for p, one in enumerate(j.inputs):

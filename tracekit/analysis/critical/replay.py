@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,8 +15,10 @@ if TYPE_CHECKING:
     from tracekit.analysis.critical.joint import Joint
     from tracekit.analysis.critical.parts import Flags, Ints
 
-AT_ONCE = 4 << 20
-"""Edge durations of several runs that are held at a time."""
+Change = tuple["NDArray[np.intp]", "Ints | int"]
+"""Edges, each at most once, and their new ns."""
+CELLS, FEWEST = 1 << 20, 4
+"""Runs at a time: as many as keep so few durations of edges at hand, but these at least."""
 
 
 class Replay:
@@ -48,30 +51,45 @@ class Replay:
         """What `run` does one after the other: (sources, edges from, to, first edge of each node, nodes from, to)."""
         bounds = np.searchsorted(into, np.arange(len(self.time) + 1))
         self.levels = []
-        for a, b in zip(ends[:-1], ends[1:], strict=True):
+        for a, b in pairwise(ends):
             low, high = int(bounds[a]), int(bounds[b])
             if a < b:
                 self.levels.append((src[low:high], low, high, bounds[a:b] - low, a, b))
 
     def run(self, weight: Ints) -> Ints:
-        """Times of all nodes (N) ns; weight: (M) ns of each edge. Or (N, runs) and (M, runs)."""
-        one = weight.reshape(len(weight), -1)
-        known = one.take(self.edges, axis=0)
-        known += self.fixed[:, None]
-        out = np.zeros((len(self.time) + 1, one.shape[1]), np.int64)  # a node more, at 0
+        """Times of all nodes (N) ns; weight: (M) ns of each edge."""
+        (times,) = self.runs(weight, [unchanged], np.arange(len(self.place)))
+        return times
+
+    def runs(self, weight: Ints, changes: Sequence[Callable[[], Change]], nodes: Ints) -> Iterator[Ints]:
+        """Times of some nodes with each of the changes, in order."""
+        known = weight[self.edges] + self.fixed
+        position = np.full(len(weight), -1, np.int64)
+        position[self.edges] = np.arange(len(self.edges))
+        size = max(CELLS // max(len(self.edges), 1), FEWEST)
+        for at in range(0, len(changes), size):
+            some = changes[at : at + size]
+            columns = np.repeat(known, len(some)).reshape(-1, len(some))
+            for i, change in enumerate(some):
+                edges, ns = change()
+                where = position[edges]
+                columns[where[where >= 0], i] += (ns - weight[edges])[where >= 0]
+            yield from self._run(columns)[self.place[nodes]].T
+
+    def _run(self, known: Ints) -> Ints:
+        """Times (N + 1, runs) in order of level; known: ns of each edge of these, and the time of what is fixed."""
+        out = np.zeros((len(self.time) + 1, known.shape[1]), np.int64)  # a node more, at 0
         out[:-1] = self.time[:, None]
         for src, low, high, first, a, b in self.levels:
             through = out.take(src, axis=0)
             through += known[low:high]
             np.maximum.reduceat(through, first, axis=0, out=out[a:b])
-        times: Ints = out[self.place]
-        return times if weight.ndim > 1 else times[:, 0]
+        return out
 
-    def runs(self, weights: Sequence[Callable[[], Ints]]) -> Iterator[Ints]:
-        """Times of all nodes for each of several durations, some of them at a time."""
-        size = max(AT_ONCE // max(len(self.edges), 1), 1)
-        for at in range(0, len(weights), size):
-            yield from self.run(np.stack([weight() for weight in weights[at : at + size]], axis=1)).T
+
+def unchanged() -> Change:
+    """No change."""
+    return np.empty(0, np.intp), 0
 
 
 def _starts(joint: Joint) -> Flags:
