@@ -6,12 +6,12 @@ import re
 import sys
 from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
 from operator import attrgetter, eq
 from typing import TYPE_CHECKING, Any, overload
 
 import msgspec
 import numpy as np
+from msgspec import Struct
 
 from tracekit.model import CommArgs, CommRecords
 from tracekit.parsers.convert import as_int
@@ -98,13 +98,12 @@ class CommReader:
         return found
 
 
-_FIELDS = [f.name for f in fields(CommArgs)]
+_FIELDS = CommArgs.__struct_fields__
 _SEQ = _FIELDS.index("seq")
 _all = attrgetter(*_FIELDS)
 
 
-@dataclass(slots=True)
-class Repeated:
+class Repeated(Struct):
     """A record but for its sequence number and `Comms Id`: the fields before and after those, whether it takes any,
     whether it names its operation; number: its place among the known ones.
     """

@@ -8,11 +8,11 @@ for the general decoder. A chunk it does not take gives what the pure Python pat
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
+from msgspec import Struct
 
 from tracekit.errors import UnusableInput
 from tracekit.model import DeviceClass
@@ -111,8 +111,7 @@ def in_use() -> bool:
     return asked() != "0" and available()
 
 
-@dataclass(slots=True)
-class Found:
+class Found(Struct):
     """What a chunk held. rest: `event, event, …` for the general decoder; n_rest: how many."""
 
     host: Table

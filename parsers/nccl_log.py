@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec import Struct
 
 from tracekit.errors import BrokenInput, LimitExceeded, UnusableInput
 from tracekit.model import HealthEntry, TraceMeta, Witness, WitnessCall, WitnessGroup
@@ -65,8 +65,7 @@ _VERSION = re.compile(rb"(NCCL|RCCL) version ?:? ?(\S+)")
 _FIX = "log again with NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,COLL,TUNING,GRAPH"
 
 
-@dataclass(slots=True)
-class _Found:
+class _Found(Struct):
     """A block of lines. calls: how many; of each other line the calls `before` it, where it begins and ends, what it is
     (BREAKS, SAYS, or the number of a text that tells a choice); columns(rows): what the ring takes of calls that no
     line parts; line(row): text of a call; fresh(): calls that are the first of their shape.
@@ -90,8 +89,7 @@ class _Found:
         return [*sorted(ends), (self.calls, len(self.kind), False)]
 
 
-@dataclass(slots=True)
-class _Shape:
+class _Shape(Struct):
     """What is equal in many lines: everything but opCount, count, buffers and time."""
 
     comm: Comm

@@ -6,10 +6,10 @@ path in pure Python, which is its oracle in the tests. The environment chooses a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import Struct
 
 from tracekit.errors import UnusableInput
 from tracekit.parsers.core import VARIABLE, asked
@@ -49,8 +49,7 @@ def in_use() -> bool:
     return asked() != "0" and available()
 
 
-@dataclass(slots=True)
-class Lines:
+class Lines(Struct):
     """What a block holds. Of each call: elements, opCount, where its line begins, numbers of its head with its fixed
     part, of its buffers, of its time (-1: none). stamps: where each time begins. Of each other line that matters: calls
     before it, begin, end, and the number of its text (a choice of algorithm), BREAKS or SAYS.

@@ -5,11 +5,11 @@ Nothing assumes that activities of a stream are serial: every total is the lengt
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec import Struct
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -68,8 +68,7 @@ def covered(spans: Spans, times: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.where(at > 0, before[at - 1] + into, 0)
 
 
-@dataclass(slots=True)
-class States:
+class States(Struct):
     """Time by (window, concurrency state).
 
     Row r: `ns[r]` ns of window `window[r]` in which exactly the sets `members[state[r]]` are active

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+from msgspec import Struct, field
 
 from tracekit.analysis.accounting import Account, Exposed, RowKey, account
 from tracekit.analysis.alike import call_kinds
@@ -32,8 +32,7 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 
 
-@dataclass(slots=True)
-class RankTables:
+class RankTables(Struct):
     """Rows of the small tables, and the two big tables as Arrow.
 
     Times in `activities`, `collectives` and `steps` count from `origin_ns` of the call; `totals` rows

@@ -9,10 +9,12 @@ from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
 from tempfile import TemporaryDirectory
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from tracekit.analysis.consistency import minorities
 from tracekit.errors import TracekitError, UnusableInput, UsageError
@@ -49,8 +51,7 @@ Progress = Callable[[int, int, str], None]
 Row = dict[str, Any]
 
 
-@dataclass(slots=True)
-class RunTables:
+class RunTables(Struct):
     """Rows of every small published table; `details` = (rank, arrow files, ns to add to their times).
 
     `columns`: small tables of many rows, as Arrow; `rows` gives the rows of these, too.

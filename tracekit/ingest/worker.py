@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, field
 
 from tracekit.errors import UnusableInput
 from tracekit.label.learn import Declared, view
@@ -21,8 +22,7 @@ if TYPE_CHECKING:
     from tracekit.model import HealthEntry, LabelledRank, RankTrace, TraceMeta, Witness
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
+class Options(Struct, frozen=True):
     """What a run was asked to do; picklable, so that workers get it whole.
 
     detail: folder for what each trace leaves on disk (Arrow files), or None for nothing, and so no cross-rank step.
@@ -44,8 +44,7 @@ class Options:
     given: Mapping[str, int] = field(default_factory=dict)
 
 
-@dataclass(slots=True)
-class PartResult:
+class PartResult(Struct):
     """One trace, without its rank yet: rows hold rank None and times from `origin_ns`. joined: (path, part) of the
     other accounts that were tied to it.
     """
@@ -62,8 +61,7 @@ class PartResult:
     detail: dict[str, str] = field(default_factory=dict)
 
 
-@dataclass(slots=True)
-class Failure:
+class Failure(Struct):
     """A file that could not be used, and why."""
 
     path: str

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, fields
 from itertools import pairwise
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec import Struct
 
 from tracekit.label.groups import old_seq
 from tracekit.label.records import kinds_of, own_numbers
@@ -31,8 +31,7 @@ NO_ROLE, IS_RECORD, IS_C10D, IS_NOTE, IS_GROUP_END, IS_WRAPPER, IS_FUNCTIONAL = 
 _ROOTED_ON_ONE_RANK = {"broadcast": "src", "scatter": "src", "reduce": "dst", "gather": "dst"}
 
 
-@dataclass(slots=True)
-class Roots:
+class Roots(Struct):
     """Outermost spans of one kind, disjoint on each track; int64 arrays sorted by (track, ts)."""
 
     row: NDArray[np.int64]
@@ -61,8 +60,7 @@ class Roots:
         return np.where(good, at, -1)
 
 
-@dataclass(slots=True)
-class HostCalls:
+class HostCalls(Struct):
     """The calls of one rank as the host shows them.
 
     roots: one a call; `record`, `note`: host row of its record and annotation (-1); `wrappers`: operators of
@@ -173,7 +171,7 @@ def _no_traffic(
     return _collective_is(trace, comm, idle)
 
 
-_FIELDS = [f.name for f in fields(Call)]
+_FIELDS = Call.__struct_fields__
 _VARYING = ("call_ts", "call_end", "seq", "ordinal", "comms_id", "track")
 """Fields of calls that differ between calls alike in everything else; the order is that of `Call`."""
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from tracekit.analysis.critical.compress import rank_graph
 from tracekit.analysis.critical.joint import RankInput

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec import Struct, field
 
 from tracekit.analysis.alike import call_kinds
 from tracekit.analysis.critical.depend import NEVER, Dependencies, depend
@@ -64,8 +64,7 @@ def _edge_items(items: Items, steps: Sequence[Row], origin: int) -> list[tuple[i
     return sorted(out.items(), key=lambda pair: pair[1][1])
 
 
-@dataclass(slots=True)
-class _Runs:
+class _Runs(Struct):
     """Items cut into runs: first and last item of each, and the run of each item."""
 
     first: NDArray[np.intp]
@@ -93,8 +92,7 @@ def _runs(items: Items, links: Dependencies, edges: Sequence[int]) -> _Runs:
     return _Runs(first, np.append(first[1:], n) - 1, np.cumsum(cut) - 1)
 
 
-@dataclass
-class _Builder:
+class _Builder(Struct, dict=True):
     """Nodes and edges under construction; -1 stands for the beginning of the recording."""
 
     items: Items

@@ -8,10 +8,10 @@ everything it is known to wait for, at the moment when other work ended, waited 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import Struct
 
 from tracekit.model import NO_TIME
 
@@ -36,8 +36,7 @@ NEVER = np.iinfo(np.int64).min // 2
 """A time before all others that can still be added to."""
 
 
-@dataclass(slots=True)
-class Dependencies:
+class Dependencies(Struct):
     """source → target: items, target starts after source; the rest one entry an item (ns).
 
     ready: when the launch allows it to start (NEVER without one), anchor: position in `waits` of the last host wait

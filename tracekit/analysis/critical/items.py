@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import Struct
 
 from tracekit.analysis.distinct import distinct_rows
 from tracekit.model import CPU_DEVICE, NO_TIME, Kind
@@ -22,8 +22,7 @@ POSTS = -2
 """Stream of calls that only the host shows (a gloo send)."""
 
 
-@dataclass(slots=True)
-class Items:
+class Items(Struct):
     """Work of one rank, in order of lane and time; n items. Times int64 ns on the file's clock.
 
     lane: int32 into `lanes` (device, stream); launch: when the host issued it, NO_TIME = unknown; name: int32 (-1);

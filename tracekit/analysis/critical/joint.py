@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec import Struct, field
 
 from tracekit.analysis.critical.parts import PARTS, NodeKind, Part
 from tracekit.model import NO_TIME
@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 
 
-@dataclass(slots=True)
-class RankInput:
+class RankInput(Struct):
     """One recording: its graph, ns from its times to the run's axis, and the clock from there to the common one.
 
     match: position in `matches` of each call (NO_TIME = none), why: reason for which a call has no waiting (None =
@@ -39,8 +38,7 @@ class RankInput:
     expected: Ints | None = None
 
 
-@dataclass(slots=True)
-class Joint:
+class Joint(Struct):
     """All ranks: N nodes and M edges, times int64 ns on the common clock.
 
     time (N); kind (N): `NodeKind`, -1 = all ranks of a call have come (hub), -2 = beginning of a recording; part (N):
@@ -165,8 +163,7 @@ def _mark_steps(j: Joint) -> None:
     j.whole = whole
 
 
-@dataclass(slots=True)
-class _Calls:
+class _Calls(Struct):
     """Calls of all recordings in one row: base (recording → its first), arrival and done: nodes, -1 = none."""
 
     base: list[int]

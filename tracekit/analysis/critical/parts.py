@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import Struct
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -41,8 +41,7 @@ class NodeKind(IntEnum):
     END = 5  # all work of the recording is over
 
 
-@dataclass(slots=True)
-class RankGraph:
+class RankGraph(Struct):
     """The graph of one recording; times int64 ns from the recording's origin. n nodes, m edges, in order of time.
 
     time (n); kind (n) `NodeKind`; step (n): position of the step (in `steps`) in which the node lies, -1 = before all;

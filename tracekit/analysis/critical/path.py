@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import Struct
 
 from tracekit.analysis.critical.joint import HUB
 from tracekit.analysis.critical.parts import position_of_max
@@ -25,8 +25,7 @@ NOT_WAITING = ("eager-send",)
 """Reasons for which a call is not split, because it waits for nobody."""
 
 
-@dataclass(slots=True)
-class Segments:
+class Segments(Struct):
     """Stretches of paths, each on one recording, path after path and in order of time; int64 (n) each.
 
     path: position among the paths asked for; part: recording (-1 = none); kind: position in `KINDS`; start, end: ns on
@@ -180,7 +179,7 @@ def _merged(s: Segments) -> Segments:
     first = np.flatnonzero(starts)
     if len(first) == len(s):
         return s
-    out = Segments(*(getattr(s, f.name)[first] for f in fields(s)))
+    out = Segments(*(getattr(s, name)[first] for name in s.__struct_fields__))
     out.end = s.end[np.append(first[1:], len(s)) - 1]
     out.gap, out.copy, out.count = (np.add.reduceat(column, first) for column in (s.gap, s.copy, s.count))
     longest = position_of_max(s.longest, first)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import Struct
 
 from tracekit.analysis.critical.depend import TOGETHER_NS
 from tracekit.analysis.critical.parts import Part
@@ -36,8 +36,7 @@ class Piece(IntEnum):
 _KIND = np.array([WAIT, HOST, SYNC, LAUNCH, COMPUTE, COMM], np.int64)
 
 
-@dataclass(slots=True)
-class Pieces:
+class Pieces(Struct):
     """Pieces of n edges in order; each int64 (pieces), times ns.
 
     edge: position of its edge; piece: `Piece`; kind: position in KINDS; start, end; gap, copy: ns of a run between its

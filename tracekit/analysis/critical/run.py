@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, field
 
 from tracekit.analysis.critical.joint import join, on_one_clock
 from tracekit.analysis.critical.path import Walk
@@ -25,8 +26,7 @@ COSTLY = 0.03
 """Share of a step from which on a straggler is a finding."""
 
 
-@dataclass(slots=True)
-class CriticalTables:
+class CriticalTables(Struct):
     """The table `critical_path`; rows of `critical_steps`, `critical_shares`, its `what_if`, and findings."""
 
     path: pa.Table = field(default_factory=lambda: from_rows("critical_path", []))

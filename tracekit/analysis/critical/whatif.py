@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter, defaultdict
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec import Struct
 
 from tracekit.analysis.critical.joint import HUB
 from tracekit.analysis.critical.parts import NodeKind, Part
@@ -38,8 +38,7 @@ MOST_SUBJECTS = 8
 """Strategies, or strategies with an operation, that get a case of their own."""
 
 
-@dataclass(slots=True)
-class Case:
+class Case(Struct):
     """One change: `change` makes edges and their new ns; floor: step → ns that a step takes at least."""
 
     what: str
@@ -271,8 +270,7 @@ def _slow(loads: Mapping[int, dict[int, int]], *, alike: bool) -> list[tuple[int
     return out
 
 
-@dataclass(slots=True)
-class Replayed:
+class Replayed(Struct):
     """Per step: the unchanged replay (ns, None where it cannot run), ns by which it misses the end of the rank that it
     misses most, and each case's length.
     """

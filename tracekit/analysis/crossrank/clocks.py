@@ -8,10 +8,10 @@ checked, not assumed. Where the laws of causality contradict every offset, no al
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import Struct
 
 from tracekit.analysis.crossrank.align import END_SKEW_NS, SAME_HOST_NS
 from tracekit.analysis.crossrank.columns import shared
@@ -41,8 +41,7 @@ _BROKEN = 0.02
 """Share of causal pairs that may contradict an offset before it is refused."""
 
 
-@dataclass(slots=True)
-class Clock:
+class Clock(Struct):
     """What to add to a rank's times: offset_ns + drift · (t - at).
 
     error_ns: four standard errors of the median difference, of every step on the chain to the reference.
@@ -74,8 +73,7 @@ class Clock:
         return np.where(times == NO_TIME, NO_TIME, moved)
 
 
-@dataclass(slots=True)
-class _Edge:
+class _Edge(Struct):
     """Common calls of two recordings: their ends and starts on both clocks."""
 
     end_a: NDArray[np.int64]
@@ -252,8 +250,7 @@ def _by_ends(a: RankCalls, b: RankCalls, edge: _Edge, known: Clock, component: i
     return Clock("collective-ends", offset, base + line.error_ns, line.slope * 1e6, at, n, component)
 
 
-@dataclass(frozen=True, slots=True)
-class _Line:
+class _Line(Struct, frozen=True):
     """A drift: slope, and the offset at `centre`. error_ns: of the offset at the ends of the recording; where the drift
     is not believed, what it would add to the error of a constant offset there.
     """

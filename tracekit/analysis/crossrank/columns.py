@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+from msgspec import Struct, field
 
 from tracekit.model import NO_TIME
 
@@ -23,8 +23,7 @@ _NUMBERS = (
 )  # fmt: skip
 
 
-@dataclass(slots=True)
-class RankInput:
+class RankInput(Struct):
     """One analysed recording: `files` from the worker, `shift` ns from its own times to the run's axis.
 
     comparable: its times are Unix times (else only durations compare). steps, totals: rows of those tables
@@ -45,8 +44,7 @@ class RankInput:
         return bool(self.steps) and all(s["found_by"] != "whole-window" for s in self.steps)
 
 
-@dataclass(slots=True)
-class RankCalls:
+class RankCalls(Struct):
     """The calls of one recording in call order; times on the run's axis, `NO_TIME` = missing number.
 
     text: column → (int32 codes, names), code -1 = null; number: column → int64; comms: uint64 ids with their

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec import Struct
 
 from tracekit.model import NO_TIME
 
@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from tracekit.analysis.crossrank.matching import Match
 
 
-@dataclass(slots=True)
-class Flat:
+class Flat(Struct):
     """first: index of each match's first entry; size: its entries; of: entries of each part, ascending; the rest one
     entry a call (ns on the run's axis, `NO_TIME` = missing).
 

@@ -7,11 +7,12 @@ unmatched, with a reason.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from tracekit.analysis.crossrank.align import END_SKEW_NS, Aligned, Refused, align, align_by_ends, equal_steps
 from tracekit.analysis.crossrank.clocks import align_clocks
@@ -45,8 +46,7 @@ _ENOUGH = 8
 """Calls that must fit before ranks without a named group are taken for one group."""
 
 
-@dataclass(slots=True)
-class Match:
+class Match(Struct):
     """One call: `rows[i]` of part `parts[i]`. expected: ranks that took part, where known."""
 
     stream: Stream
@@ -60,8 +60,7 @@ class Match:
         return 2 if self.stream.kind == "p2p" else self.stream.size
 
 
-@dataclass(slots=True)
-class Matched:
+class Matched(Struct):
     """All matches, and why each call without a match has none: part → row → reason."""
 
     matches: list[Match] = field(default_factory=list)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec import Struct, field
 
 from tracekit.analysis.crossrank.blame import Blame
 from tracekit.analysis.crossrank.clocks import align_clocks
@@ -41,8 +41,7 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 
 
-@dataclass(slots=True)
-class CallColumns:
+class CallColumns(Struct):
     """What matching adds to the calls of one recording; int64 with `NO_TIME`, float64 with NaN, texts with None."""
 
     numbers: dict[str, NDArray[np.int64]]
@@ -50,8 +49,7 @@ class CallColumns:
     texts: dict[str, list[str | None]]
 
 
-@dataclass(slots=True)
-class CrossRank:
+class CrossRank(Struct):
     """Rows of `matches`, `waiting`, `clocks`, `imbalance`, `blame` and findings;
     per recording call columns, split and clock.
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import Struct, field
 
 from tracekit.model import NO_TIME
 
@@ -24,8 +24,7 @@ EXPERT = frozenset({"dispatch", "combine"})
 ALONE, PEER_UNKNOWN = "alone", "peer-unknown"
 
 
-@dataclass(slots=True)
-class Stream:
+class Stream(Struct):
     """Calls that happen in one order on all their ranks: part number → rows, in call order.
 
     kind: `group` (the group is known), `assumed` (nothing names the group: calls of one operation, on all ranks
@@ -41,8 +40,7 @@ class Stream:
     rows: dict[int, NDArray[np.int64]] = field(default_factory=dict)
 
 
-@dataclass(slots=True)
-class Streams:
+class Streams(Struct):
     """All streams in a fixed order, and why each other call is in none: part → row → reason."""
 
     streams: list[Stream]

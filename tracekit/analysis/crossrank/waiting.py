@@ -7,10 +7,10 @@ common clock: the receiver waits until the sender has begun.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import Struct
 
 from tracekit.analysis.crossrank.align import END_SKEW_NS
 from tracekit.analysis.crossrank.columns import shared
@@ -31,8 +31,7 @@ TRANSFER_BOUND, SKEW_BOUND = 0.25, 0.5
 """Share of waiting in the duration up to which a call is transfer-bound, from which on skew-bound."""
 
 
-@dataclass(slots=True)
-class Waits:
+class Waits(Struct):
     """Per entry of `Flat`: wait, transfer (ns, `NO_TIME` = none) and why there is none; per match: `last`, `skew`.
 
     last: entry of the call that came last, -1 = undecided; last_by: `clock` | `duration`.

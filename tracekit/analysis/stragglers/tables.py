@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec import Struct, field
 
 from tracekit.analysis.stragglers.graph import graph_of
 from tracekit.analysis.stragglers.optable import NotReplayableError, grid_of
@@ -32,8 +32,7 @@ _MAX_CELLS = 200_000
 """More rows rank × step than this are left to the ranks that straggle in some step."""
 
 
-@dataclass(slots=True)
-class StragglerTables:
+class StragglerTables(Struct):
     """Rows of `stragglers`, findings without a rank, health of the reading."""
 
     rows: list[Row]
