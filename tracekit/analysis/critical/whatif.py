@@ -105,8 +105,8 @@ class Changes:
         out: dict[int, dict[int, dict[int, int]]] = defaultdict(dict)
         for group, (_, _, i) in best.items():
             p, s = divmod(group, len(j.steps))
-            own = slice(bounds[i], bounds[i + 1])
-            out[s][p] = dict(zip(place[own], values[own], strict=True))
+            low, high = bounds[i], bounds[i + 1]
+            out[s][p] = dict(zip(place[low:high], values[low:high], strict=True))
         return out
 
     @cached_property

@@ -207,11 +207,9 @@ class _Work:
         columns = (first - 1, backward[first], *passed, step, ts - origin, dur, compute)
         out = []
         marks = ((_FORWARD,), (_BACKWARD,))
-        for a, back, r0, r1, s0, s1, *about in zip(*(c[some].tolist() for c in columns), strict=True):
-            chunk = Chunk(marks[back], *about, self.source)
-            chunk.before = (*received[r0:r1], *waited.get(a, ()))
-            chunk.after = tuple(sent[s0:s1])
-            out.append(chunk)
+        for a, b, r0, r1, s0, s1, step_of, begin, ns, active in zip(*(c[some].tolist() for c in columns), strict=True):
+            before, after = (*received[r0:r1], *waited.get(a, ())), tuple(sent[s0:s1])
+            out.append(Chunk(marks[b], step_of, begin, ns, active, self.source, before, after))
         return out
 
     def _runs(self, kept: NDArray[np.intp], first: NDArray[np.intp]) -> tuple[Flags, Ints, Ints, Ints, Ints]:
