@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from re import _parser  # type: ignore[attr-defined]  # the only way to see a pattern's parts
 from typing import TYPE_CHECKING, Any, cast
 
@@ -203,6 +202,8 @@ def read_rule_file(path: Path) -> str:
 
 def toml_of(text: str, name: str) -> dict[str, Any]:
     """The tables of a rule file. Raises RuleError."""
+    import tomllib
+
     try:
         return tomllib.loads(text)
     except (ValueError, RecursionError) as e:  # ValueError: also a number with thousands of digits
