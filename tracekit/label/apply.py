@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from functools import lru_cache
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from tracekit.label.behaviour import group_key, group_traffic
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
     from tracekit.model import Call, LabelledRank, TraceMeta
 
 _NUMBER = re.compile(r"-?\d+")
+_seen = attrgetter(
+    "op", "op_raw", "group_desc", "dtype", "family", "kernel", "scopes", "via", "frames", "place", "in_nelems",
+    "out_nelems", "payload_bytes", "in_splits", "out_splits",
+)  # fmt: skip
 UNDESCRIBED = frozenset({"", "undefined"})
 
 
@@ -79,18 +84,16 @@ class Labeller:
 
 
 def _alike(calls: Sequence[Call], groups: Sequence[Hashable]) -> tuple[list[int], list[int]]:
-    """(kind of each call, first call of each kind): calls of one kind differ in nothing that a rule can see.
-
-    Scopes, operators and frames of equal places are one object each, so their identity will do.
-    """
+    """(kind of each call, first call of each kind): calls of one kind differ in nothing that a rule can see."""
     kinds: dict[tuple[Hashable, ...], int] = {}
+    dims: dict[int, str | None] = {}  # lists of equal arguments are one object
     kind: list[int] = []
     examples: list[int] = []
     for number, (c, group) in enumerate(zip(calls, groups, strict=True)):
-        key = (
-            c.op, c.op_raw, group, c.group_desc, c.dtype, c.family, c.kernel, id(c.scopes), id(c.via), id(c.frames),
-            c.place, c.in_nelems, c.out_nelems, c.payload_bytes, c.in_splits, c.out_splits, ndim(c),
-        )  # fmt: skip
+        place = id(c.dims)
+        if place not in dims:
+            dims[place] = ndim(c)
+        key = (group, dims[place], *_seen(c))
         found = kinds.setdefault(key, len(kinds))
         kind.append(found)
         if found == len(examples):
