@@ -23,10 +23,6 @@ if TYPE_CHECKING:
     from tracekit.model import Call, LabelledRank, TraceMeta
 
 _NUMBER = re.compile(r"-?\d+")
-_seen = attrgetter(
-    "op", "op_raw", "group_desc", "dtype", "family", "kernel", "scopes", "via", "frames", "place", "in_nelems",
-    "out_nelems", "payload_bytes", "in_splits", "out_splits",
-)  # fmt: skip
 UNDESCRIBED = frozenset({"", "undefined"})
 
 
@@ -83,17 +79,22 @@ class Labeller:
         return out
 
 
+_SEEN = attrgetter(
+    "op", "op_raw", "group_desc", "dtype", "family", "kernel", "place", "in_nelems", "out_nelems", "payload_bytes",
+    "in_splits", "out_splits",
+)  # fmt: skip
+
+
 def _alike(calls: Sequence[Call], groups: Sequence[Hashable]) -> tuple[list[int], list[int]]:
-    """(kind of each call, first call of each kind): calls of one kind differ in nothing that a rule can see."""
+    """(kind of each call, first call of each kind): calls of one kind differ in nothing that a rule can see.
+
+    Scopes, operators and frames of equal places are one object each, so their identity will do.
+    """
     kinds: dict[tuple[Hashable, ...], int] = {}
-    dims: dict[int, str | None] = {}  # lists of equal arguments are one object
     kind: list[int] = []
     examples: list[int] = []
     for number, (c, group) in enumerate(zip(calls, groups, strict=True)):
-        place = id(c.dims)
-        if place not in dims:
-            dims[place] = ndim(c)
-        key = (group, dims[place], *_seen(c))
+        key = (_SEEN(c), group, id(c.scopes), id(c.via), id(c.frames), ndim(c) if c.dims else None)
         found = kinds.setdefault(key, len(kinds))
         kind.append(found)
         if found == len(examples):
