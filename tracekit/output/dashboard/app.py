@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
     from tracekit.output.dashboard.store import Store
 
+_LOCAL = re.compile(r"""(?:src|href)="(static/[^"]+)\"""")
 MISSING = "the dashboard needs Panel: pip install 'tracekit[dashboard]'"
 ALL = ""
 
@@ -145,9 +147,37 @@ def serve(
             f"port {port} on {address} cannot be used ({e.strerror or e}); choose another with --port"
         ) from e
     server.start()
+    _first_reader(server, f"http://{_reached(address)}:{port}/")
     if started is not None:
         started(port)
     server.run_until_shutdown()
+
+
+def _first_reader(server: Any, url: str) -> None:
+    """Ask for the page once, so that its modules are loaded and its files at hand before anybody waits for them.
+
+    It is asked as a browser would; the session it leaves, which nobody connects to, ends by itself.
+    """
+    from tornado.httpclient import AsyncHTTPClient, HTTPClientError
+
+    async def ask() -> None:
+        client = AsyncHTTPClient(force_instance=True)
+        try:
+            page = await client.fetch(url, request_timeout=60)
+            for path in dict.fromkeys(_LOCAL.findall(page.body.decode("utf-8", "replace"))):
+                await client.fetch(url + path, raise_error=False)
+        except (HTTPClientError, OSError):
+            pass  # a reader will see what it is; not being able to ask oneself is no reason not to serve
+        finally:
+            client.close()
+
+    server.io_loop.run_sync(ask)
+
+
+def _reached(address: str) -> str:
+    """How this machine reaches a server that listens on the address."""
+    found = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(address, address)  # noqa: S104
+    return f"[{found}]" if ":" in found else found
 
 
 def _free(address: str) -> int:
