@@ -78,6 +78,7 @@ def many(run: RunTables, calls: int, folder: Path) -> RunTables:
         details.append((files | {"collectives": str(path)}, shift))
         added.append(more if isinstance(more, str) else _taken(more, take))
         expected.append(_taken(theory, take))
+    run.world_size = RANKS
     run.details = [(r, *details[r % own]) for r in range(RANKS)]
     run.added, run.expected = ([x[r % own] for r in range(RANKS)] for x in (added, expected))
     for name in ("ranks", "steps", "breakdown", "exposure", "totals"):
@@ -159,15 +160,14 @@ def main() -> None:
     parser.add_argument("--shot", type=Path, help="keep a picture of the last view")
     args = parser.parse_args()
     root = made(args.folder, args.calls)
-    print("cold first view, s     serving   page  loaded  table   plot  requests    MB   load")
+    print("cold first view, s  serving   page loaded  table   plot  requests    MB   load")
     seen = []
     for number in range(args.tries):
         load = os.getloadavg()[0]
         one = first_view(root, args.shot)
         seen.append(one["plot"])
-        parts = (f"{one['serving']:7.2f} {one['page']:6.2f} {one['loaded']:7.2f} {one['table']:6.2f} {one['plot']:6.2f}",
-                 f"{one['requests']:9.0f} {one['MB']:5.1f} {load:6.1f}")  # fmt: skip
-        print(f"try {number + 1}                 ", *parts, flush=True)
+        times = "".join(f"{one[k]:7.2f}" for k in ("serving", "page", "loaded", "table", "plot"))
+        print(f"try {number + 1}               {times} {one['requests']:9.0f} {one['MB']:5.1f} {load:6.1f}", flush=True)
     print(f"first plot: {min(seen):.2f} s at best, {statistics.median(seen):.2f} s median of {len(seen)} (goal: 3 s)")
 
 
