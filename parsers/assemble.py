@@ -7,10 +7,11 @@ result does not depend on chunks, layout or the order of events in the file.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tracekit.model import (
     DeviceAnnotations,
@@ -48,8 +49,7 @@ _DEVICE_ORDER = ("device", "stream", "dur", "name", "cls", "corr", "ext", "nbyte
 _NOTE_ORDER = ("device", "stream", "dur", "name", "ext")
 
 
-@dataclass(slots=True)
-class Tables:
+class Tables(Struct):
     """Columns of one process: host, device and annotation rows, by the field names of the model."""
 
     host: Table

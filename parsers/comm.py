@@ -6,14 +6,14 @@ import re
 import sys
 from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
 from operator import attrgetter, eq
 from typing import TYPE_CHECKING, Any, overload
 
 import msgspec
 import numpy as np
+from msgspec import Struct
 
-from tracekit.model import CommArgs
+from tracekit.model import CommArgs, CommRecords
 from tracekit.parsers.convert import as_int
 from tracekit.parsers.decode import Args
 
@@ -98,13 +98,12 @@ class CommReader:
         return found
 
 
-_FIELDS = [f.name for f in fields(CommArgs)]
+_FIELDS = CommArgs.__struct_fields__
 _SEQ = _FIELDS.index("seq")
 _all = attrgetter(*_FIELDS)
 
 
-@dataclass(slots=True)
-class Repeated:
+class Repeated(Struct):
     """A record but for its sequence number and `Comms Id`: the fields before and after those, whether it takes any,
     whether it names its operation; number: its place among the known ones.
     """
@@ -116,7 +115,7 @@ class Repeated:
     number: int
 
 
-class Records(Sequence[CommArgs]):
+class Records(CommRecords):
     """Arguments of records, in order of their rows; those that repeat known ones are made when they are asked for.
 
     A job has tens of thousands of records, nearly all of a few hundred kinds: as objects they would take more memory
@@ -171,12 +170,43 @@ class Records(Sequence[CommArgs]):
         self._known.append(out)
         return out
 
-    def again(self, known: Repeated, seq: int | None, comms_id: int | None) -> int:
-        """Number of a new record that repeats a known one; seq: int64, comms_id: uint64."""
-        if not known.numbered:
-            seq = comms_id = None
-        has = (0 if seq is None else _HAS_SEQ) | (0 if comms_id is None else _HAS_ID)
-        return self._append(known.number, has, seq or 0, comms_id or 0)
+    def again(self, known: NDArray[np.int64], seq: NDArray[np.int64], comms_id: NDArray[np.int64]) -> NDArray[np.int32]:
+        """Numbers of new records that repeat known ones (by their place); seq, comms_id (64 bits): `ABSENT` = none."""
+        numbered = np.array([k.numbered for k in self._known], np.bool_)[known]
+        has_seq, has_id = numbered & (seq != ABSENT), numbered & (comms_id != ABSENT)
+        first = len(self._of)
+        for column, values in (
+            (self._of, known), (self._has, (has_seq * _HAS_SEQ | has_id * _HAS_ID).astype(np.int8)),
+            (self._seq, np.where(has_seq, seq, 0)), (self._id, np.where(has_id, comms_id, 0)),
+        ):  # fmt: skip
+            column.frombytes(values.tobytes())
+        return np.arange(first, len(self._of), dtype=np.int32)
+
+    def kinds(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+        """As `CommRecords` says: number of the known record, and below -1 one for each that another format has read."""
+        out = np.full(len(numbers), -1, np.int64)
+        given = numbers >= 0
+        of = self._column("_of")[numbers[given]]
+        out[given] = np.where(of < 0, of - 1, of)
+        return out
+
+    def own(self, numbers: NDArray[np.int64]) -> tuple[list[int | None], list[int | None]]:
+        """As `CommRecords` says."""
+        has = np.where(numbers >= 0, self._column("_has")[numbers], 0) if len(self) else np.zeros(len(numbers), np.int8)
+        found = []
+        for name, flag in (("_seq", _HAS_SEQ), ("_id", _HAS_ID)):
+            values = np.full(len(numbers), None, object)
+            given = np.flatnonzero(has & flag)
+            values[given] = self._column(name)[numbers[given]].tolist()
+            found.append(values.tolist())
+        for i in np.flatnonzero(self.kinds(numbers) < -1).tolist():
+            args = self[int(numbers[i])]
+            found[0][i], found[1][i] = args.seq, args.comms_id
+        return found[0], found[1]
+
+    def _column(self, name: str) -> NDArray[Any]:
+        column: array[int] = getattr(self, name)
+        return np.frombuffer(column, column.typecode) if column else np.empty(0, column.typecode)
 
     def put(self, args: CommArgs) -> int:
         """Number of a record that another format has read."""
@@ -195,14 +225,15 @@ class Records(Sequence[CommArgs]):
         out = Records()
         out._made, out._known = self._made, self._known
         for name in ("_of", "_has", "_seq", "_id"):
-            column = getattr(self, name)
-            if column:
-                chosen = np.frombuffer(column, column.typecode)[rows]
-                setattr(out, name, array(column.typecode, chosen.tobytes()))
+            if len(self):
+                chosen = self._column(name)[rows]
+                setattr(out, name, array(chosen.dtype.char, chosen.tobytes()))
         return out
 
 
 _HAS_SEQ, _HAS_ID = 1, 2
+ABSENT = int(np.iinfo(np.int64).min)
+"""Of a sequence number or id in a column: the record has none."""
 
 
 def _rf_id(a: Args) -> int | None:

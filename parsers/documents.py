@@ -11,8 +11,9 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
 
 from tracekit.errors import LimitExceeded
 
@@ -46,8 +47,7 @@ _NEAR = 64
 MAX_DOCUMENTS = 4096
 
 
-@dataclass(slots=True)
-class Document:
+class Document(Struct):
     """Bytes around the events of one document; `complete` = the end of its events was seen."""
 
     number: int

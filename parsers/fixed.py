@@ -7,11 +7,11 @@ decoder. What follows the last number read is not proven to be valid JSON.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
+from msgspec import Struct
 
 from tracekit.parsers.convert import EXACT_BELOW_US, MAX_US
 from tracekit.parsers.repeats import Repeats
@@ -47,8 +47,7 @@ def _u(value: int) -> np.uint64:
     return np.uint64(value)
 
 
-@dataclass(slots=True)
-class FixedRows:
+class FixedRows(Struct):
     """Rows of one category. head: int32 into `Heads.values`; ts, dur: int64 ns; ids int64 (-1 = none)."""
 
     head: NDArray[np.int32]

@@ -7,10 +7,10 @@ fails falls back to containment in time, then to the annotation on the device's 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import Struct
 
 from tracekit.model import HostCat, LinkConfidence, RankTrace
 
@@ -33,8 +33,7 @@ _MANY_PER_LAUNCH = ("graph", "batch", "multidevice")
 _MAX_PAIRS = 1 << 18
 
 
-@dataclass(slots=True)
-class Spans:
+class Spans(Struct):
     """Spans on tracks: equal-length int64 arrays, sorted by (start, -length); `row` is the caller's number."""
 
     track: Ints
@@ -43,8 +42,7 @@ class Spans:
     row: Ints
 
 
-@dataclass(slots=True)
-class Links:
+class Links(Struct):
     """Per device row: `launch` and `op` (host rows, -1 = none), `note` (row of `trace.annotations`, -1), and
     `confidence` (int8 `LinkConfidence`): ID = launch and operator agree by id; CONTAINMENT = launch by id,
     operator by time and thread; ANNOTATION = only the annotation on its stream. `skewed` rows seem to start

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec import Struct
 
 from tracekit.errors import BrokenInput, LimitExceeded, UnusableInput
 from tracekit.model import HealthEntry, TraceMeta, Witness, WitnessCall, WitnessGroup
@@ -19,8 +19,9 @@ from tracekit.parsers.memory import without_gc
 from tracekit.parsers.nccl_common import P2P, REDUCTIONS, DataType, Lines, datatype, elements, resolve_ranks
 from tracekit.parsers.nccl_log_block import Block, Calls
 from tracekit.parsers.nccl_log_comms import Comm, Comms, Process
+from tracekit.parsers.nccl_log_core import BREAKS, SAYS, LogCore, in_use
 from tracekit.parsers.nccl_log_ring import Ring
-from tracekit.parsers.nccl_log_tuning import TUNES, Tunings, choice
+from tracekit.parsers.nccl_log_tuning import NO_TEXT, TUNES, Tunings, choice
 from tracekit.parsers.source import Source
 
 if TYPE_CHECKING:
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tracekit.parsers.nccl_log_block import Spans
+    from tracekit.parsers.nccl_log_core import Lines as Scanned
+
+    Columns = tuple[NDArray[Any], ...]
 
 MAX_CALLS = 200_000
 """Calls kept of one file: the last ones, as a ring buffer would (they tell where a job hung); the rest is counted."""
@@ -42,7 +46,7 @@ _MAX_WARNINGS = 50
 BLOCK = 1 << 19
 """Small enough for the columns of a block to stay in the processor's cache."""
 _I63 = 1 << 63
-_BROKEN, _BREAKS, _SAYS, _NOTHING = -2, -3, -4, -5
+_BROKEN, _NOTHING = -2, -5
 _TIME = len("2026-01-31 12:00:00")
 _NOT_WHOLE = "line of a call that is not whole"
 _CALL = b": opCount "
@@ -61,8 +65,31 @@ _VERSION = re.compile(rb"(NCCL|RCCL) version ?:? ?(\S+)")
 _FIX = "log again with NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,COLL,TUNING,GRAPH"
 
 
-@dataclass(slots=True)
-class _Shape:
+class _Found(Struct):
+    """A block of lines. calls: how many; of each other line the calls `before` it, where it begins and ends, what it is
+    (BREAKS, SAYS, or the number of a text that tells a choice); columns(rows): what the ring takes of calls that no
+    line parts; line(row): text of a call; fresh(): calls that are the first of their shape.
+    """
+
+    calls: int
+    before: NDArray[np.int64]
+    begins: NDArray[np.int64]
+    ends: NDArray[np.int64]
+    kind: NDArray[np.int32]
+    columns: Callable[[slice], Columns]
+    line: Callable[[int], bytes]
+    fresh: Callable[[], list[int]]
+
+    def parts(self, breaks: list[int], fresh: list[int]) -> list[tuple[int, int, bool]]:
+        """(call, line) up to which all may be taken together, and whether that line breaks them: what lines say goes
+        before the calls that are new.
+        """
+        ends = [(int(self.before[i]), i, True) for i in breaks]
+        ends += [(row, int(np.searchsorted(self.before, row, side="right")), False) for row in fresh]
+        return [*sorted(ends), (self.calls, len(self.kind), False)]
+
+
+class _Shape(Struct):
     """What is equal in many lines: everything but opCount, count, buffers and time."""
 
     comm: Comm
@@ -97,6 +124,7 @@ class NcclLogReader:
         self.api: Counter[str] = Counter()
         self.hosts: set[bytes] = set()
         self.version: str | None = None
+        self.core = LogCore(self._split, self._buffer, self.tunings.number) if in_use() else None
 
     def parse(self) -> list[Witness]:
         """All witnesses; raises UnusableInput when the log tells of no communicator and no call."""
@@ -124,59 +152,118 @@ class NcclLogReader:
 
     def _block(self, text: bytes) -> None:
         """One block of whole lines: calls of the usual form all at once, all others in their place between."""
-        block = Block(text)
-        calls = block.calls()
-        if calls is None:
+        found = self._cut(text) if self.core is None else self._scanned(self.core, text)
+        breaks = [] if found is None else np.flatnonzero(found.kind == BREAKS).tolist()
+        fresh = found.fresh() if found is not None and (found.kind == SAYS).any() else []
+        if found is None or len(breaks) + len(fresh) > _MAX_BREAKS:
             self._lines(text.split(b"\n"))
             return
-        begins, ends = block.begins[calls.others], block.ends[calls.others]
-        kinds = self._kinds(block, (begins, ends))
-        breaks = np.flatnonzero(kinds == _BREAKS).tolist()
-        if len(breaks) > _MAX_BREAKS:
-            self._lines(text.split(b"\n"))
-            return
-        places = np.searchsorted(calls.line, calls.others)
         done = row = 0
-        for i in [*breaks, len(kinds)]:
-            upto = int(places[i]) if i < len(kinds) else len(calls.line)
-            before = self._columns(block, calls, slice(row, upto))
-            part = kinds[done:i]
-            told = np.flatnonzero(part >= 0)
-            self.tunings.add(before[places[done:i][told] - row], part[told])
-            for at in np.flatnonzero(part == _SAYS).tolist():
-                self._other(text[begins[done + at] : ends[done + at]])
-            if i < len(kinds):
-                self._lines([text[begins[i] : ends[i]]])
-            done, row = i + 1, upto
+        for upto, i, breaks_here in found.parts(breaks, fresh):
+            number = self._keep(found, slice(row, upto))
+            part = found.kind[done:i]
+            told = np.flatnonzero(part >= NO_TEXT)
+            self.tunings.add(number[found.before[done:i][told] - row], part[told])
+            for at in np.flatnonzero(part == SAYS).tolist():
+                self._other(text[found.begins[done + at] : found.ends[done + at]])
+            done, row = i, upto
+            if breaks_here:
+                self._lines([text[found.begins[i] : found.ends[i]]])
+                done = i + 1
 
-    def _kinds(self, block: Block, lines: Spans) -> NDArray[np.int32]:
-        """What each line is: `_BREAKS` (calls before and after it are not alike), `_SAYS`, `_NOTHING`, or the number of
-        a text that tells a choice of algorithm.
-        """
-
-        def kind(line: bytes) -> int:
-            if TUNES in line:
-                return self.tunings.number(line)
-            if _CALL in line or (b"comm 0x" in line and b"CCL" in line):
-                return _BREAKS
-            return _SAYS if b"CCL" in line else _NOTHING
-
-        return self._numbers(block, (lines,), kind)
-
-    def _columns(self, block: Block, calls: Calls, rows: slice) -> NDArray[np.int64]:
+    def _keep(self, found: _Found, rows: slice) -> NDArray[np.int64]:
         """Keep calls that no line between them can change; the number of the next call before and after each."""
-        parts = [(part[0][rows], part[1][rows]) for part in (calls.head, calls.fixed, calls.buffers)]
-        where = self._numbers(block, (parts[2],), self._buffer)
-        shape = self._numbers(block, (parts[0], parts[1]), self._shape_number)
+        columns = found.columns(rows)
+        shape, where = columns[0], columns[3]
         good = (shape != _BROKEN) & (where != _BROKEN)
-        for line in calls.line[rows][~good].tolist():
-            self._damage(_NOT_WHOLE, block.text[block.begins[line] : block.ends[line]])
+        for row in np.flatnonzero(~good).tolist():
+            self._damage(_NOT_WHOLE, found.line(rows.start + row))
         start = self.ring.total
         if good.any():
-            columns = shape, calls.count[rows], calls.op_count[rows], where, self._stamps(block, calls.stamp[rows])
             self.ring.add(*(c if good.all() else c[good] for c in columns))
         out: NDArray[np.int64] = start + np.concatenate([np.zeros(1, np.int64), np.cumsum(good)])
         return out
+
+    # ------------------------------------------------------------------ by the compiled scanner
+
+    def _scanned(self, core: LogCore, text: bytes) -> _Found:
+        """A block as the compiled scanner sees it."""
+        lines = core.scan(text)
+        kind = lines.kind.copy()
+        told = kind >= 0
+        kind[told] = core.choices(kind[told])
+
+        def columns(rows: slice) -> Columns:
+            where = core.buffers(lines.buffers[rows])
+            shape = core.shapes(lines.shape[rows])
+            return shape, lines.count[rows], lines.op_count[rows], where, self._times(text, lines, rows)
+
+        def line(row: int) -> bytes:
+            begin = int(lines.begin[row])
+            return text[begin : text.find(b"\n", begin) % (len(text) + 1)]
+
+        def fresh() -> list[int]:
+            return core.fresh(lines.shape)
+
+        return _Found(len(lines.shape), lines.before, lines.begins, lines.ends, kind, columns, line, fresh)
+
+    def _times(self, text: bytes, lines: Scanned, rows: slice) -> NDArray[np.int32]:
+        """Number of the time before each call, -1 for none."""
+        stamp = lines.stamp[rows]
+        if not len(lines.stamps) or not len(stamp):
+            return stamp
+        numbers = np.full(len(lines.stamps) + 1, -1, np.int32)  # the last for none
+        for i in dict.fromkeys(stamp[np.flatnonzero(np.diff(stamp, prepend=-1))].tolist()):
+            if i >= 0:
+                begin = int(lines.stamps[i])
+                numbers[i] = self._time(text[begin : begin + _TIME])
+        return numbers.take(stamp, mode="wrap")
+
+    # ------------------------------------------------------------------ by the blanks of all lines
+
+    def _cut(self, text: bytes) -> _Found | None:
+        """A block cut at its blanks; None where it has too few lines for that."""
+        block = Block(text)
+        calls = block.calls()
+        if calls is None:
+            return None
+        begins, ends = block.begins[calls.others], block.ends[calls.others]
+        before = np.searchsorted(calls.line, calls.others)
+
+        def line(row: int) -> bytes:
+            number = int(calls.line[row])
+            return text[block.begins[number] : block.ends[number]]
+
+        def fresh() -> list[int]:
+            first = np.unique(block.distinct(calls.head, calls.fixed)[1]).tolist()
+            return [i for i in first if (block.cut(calls.head, i), block.cut(calls.fixed, i)) not in self.shapes]
+
+        return _Found(
+            len(calls.line), before, begins, ends, self._kinds(block, (begins, ends)),
+            lambda rows: self._columns(block, calls, rows), line, fresh,
+        )  # fmt: skip
+
+    def _kinds(self, block: Block, lines: Spans) -> NDArray[np.int32]:
+        """What each line is: BREAKS (calls before and after it are not alike), SAYS, `_NOTHING`, or the number of a
+        text that tells a choice of algorithm.
+        """
+
+        def kind(line: bytes) -> int:
+            if _CALL in line:
+                return BREAKS
+            if TUNES in line:
+                return self.tunings.number(line)
+            if b"comm 0x" in line and b"CCL" in line:
+                return BREAKS
+            return SAYS if b"CCL" in line else _NOTHING
+
+        return self._numbers(block, (lines,), kind)
+
+    def _columns(self, block: Block, calls: Calls, rows: slice) -> Columns:
+        parts = [(part[0][rows], part[1][rows]) for part in (calls.head, calls.fixed, calls.buffers)]
+        where = self._numbers(block, (parts[2],), self._buffer)
+        shape = self._numbers(block, (parts[0], parts[1]), self._shape_number)
+        return shape, calls.count[rows], calls.op_count[rows], where, self._stamps(block, calls.stamp[rows])
 
     def _numbers(self, block: Block, parts: tuple[Spans, ...], number: Callable[..., int]) -> NDArray[np.int32]:
         """Number of each call's texts, in order of appearance; `_BROKEN` for one that is not whole."""
@@ -249,6 +336,11 @@ class NcclLogReader:
         if shape_of:
             types = np.int32, np.int64, np.int64, np.int32, np.int32
             self.ring.add(*(np.array(c, t) for c, t in zip(columns, types, strict=True)))
+
+    def _split(self, both: bytes) -> int:
+        """`_shape_number` of a head and a fixed part on a line each."""
+        head, _, fixed = both.partition(b"\n")
+        return self._shape_number(head, fixed)
 
     def _shape_number(self, head: bytes, fixed: bytes) -> int:
         found = self.shapes.get((head, fixed))
@@ -373,6 +465,8 @@ class NcclLogReader:
         name = f"{comm.process[0]}:{comm.process[1]}:".encode()
         for key in [k for k in self.shapes if pointer in k[1] and name in k[0]]:
             del self.shapes[key]
+        if self.core is not None:
+            self.core.forget()
         if comm.ended:
             self.comms.current.pop((comm.process, comm.pointer), None)
 

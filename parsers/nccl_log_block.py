@@ -7,10 +7,10 @@ one by one.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import Struct
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,8 +39,7 @@ def _word(text: bytes) -> np.uint64:
     return np.uint64(int.from_bytes(text, "little"))
 
 
-@dataclass(slots=True)
-class Calls:
+class Calls(Struct):
     """Calls that were cut, in order: number of the line, opCount, count (int64), and where in the block its parts are.
 
     head: before ": opCount", without a time; stamp: start of the time, -1 for none; buffers; fixed: after the count.

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct, field
 
 from tracekit.parsers.nccl_common import comm_hash
 
@@ -26,8 +27,7 @@ _MAX_GRAPH = 4096
 Process = tuple[str, int]
 
 
-@dataclass(slots=True)
-class Comm:
+class Comm(Struct):
     """One communicator in one process. key: unique in the file; device: CUDA ordinal; `rank` of the process in it;
     hash: identity shared by all ranks. ended: it was destroyed. graph: what the init lines say of channels and links.
     """

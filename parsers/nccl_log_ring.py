@@ -38,8 +38,9 @@ class Ring:
 
     def _drop(self, column: NDArray[Any]) -> None:
         self._kept -= len(column)
-        values, counts = np.unique(column, return_counts=True)
-        self.dropped.update(dict(zip(values.tolist(), counts.tolist(), strict=True)))
+        counts = np.bincount(column)
+        values = np.flatnonzero(counts)
+        self.dropped.update(dict(zip(values.tolist(), counts[values].tolist(), strict=True)))
 
     def columns(self) -> tuple[int, list[list[int]]]:
         """(number of the first row kept, its columns as lists)."""

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 TUNES = b" Bytes -> "
 _RECENT = 64
 _MAX_TEXTS = 1 << 18
-_UNKNOWN = -1
+NO_TEXT = -1
+"""Number of a text beyond the most that are kept."""
 _TUNED = re.compile(
     rb"(?:(\w+)(?: \[(Symmetric|Copy Engine)\])?: )?(\d+) Bytes -> (?:Algo (\S+) proto (\S+)(?: time ([\d.]+))?"
     rb"(?: channel\{Lo\.\.Hi\}=\{(\d+)\.\.(\d+)\})?|Kernel (\S+)(?: nchannels (\d+))?|(cudaMemcpy\S*))"
@@ -50,7 +51,7 @@ class Tunings:
         found = self._numbers.get(line)
         if found is None:
             if len(self._texts) >= _MAX_TEXTS:
-                return _UNKNOWN
+                return NO_TEXT
             found = self._numbers[line] = len(self._texts)
             self._texts.append(line)
         return found

@@ -7,10 +7,10 @@ the session began; the session's start makes them Unix times.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec import Struct, field
 
 from tracekit.errors import BrokenInput, UnusableInput
 from tracekit.model import HealthEntry, RankTrace, TraceMeta, Track
@@ -33,8 +33,7 @@ _PID = 24
 """A global id holds machine and process above this bit, the thread below."""
 
 
-@dataclass(slots=True)
-class Context:
+class Context(Struct):
     """What all parts of one reading share: texts by id, names in use, records, findings, counts of rows.
 
     last: end of the recording, ns since the session began.

@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 import re
 import struct
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, field
 
 from tracekit.model import CommArgs, ProcessGroup, TraceMeta, Witness, WitnessGroup
 from tracekit.parsers.nccl_common import comm_hash, elements, resolve_ranks
@@ -124,8 +125,7 @@ def _fields(value: Any, depth: int = 0) -> Iterable[tuple[str, int]]:
             yield known, int(inner, 0)
 
 
-@dataclass(slots=True)
-class Process:
+class Process(Struct):
     """Communicators of one process: identity → (position, size)."""
 
     seats: dict[str, tuple[int, int]] = field(default_factory=dict)

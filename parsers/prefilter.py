@@ -11,11 +11,11 @@ Whatever does not look exactly like that goes to the general decoder, event by e
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec import Struct
 
 from tracekit.parsers.convert import MAX_DUR_NS
 from tracekit.parsers.decode import Batch, Event, LeanDevice, LeanHost, decode, decode_as
@@ -69,8 +69,7 @@ def _mask(n: int) -> np.uint64:
     return np.uint64((1 << 8 * n) - 1)
 
 
-@dataclass(frozen=True, slots=True)
-class _Layout:
+class _Layout(Struct, frozen=True):
     """Constant bytes of one layout: before the category, between category and name, of a flow's category."""
 
     head: bytes
@@ -92,8 +91,7 @@ _LAYOUTS = (
 )
 
 
-@dataclass(slots=True)
-class _Chunk:
+class _Chunk(Struct):
     """One chunk of events: `words` at every byte, `lines` (its line breaks), and for each event its `starts` and
     `stops`, its number among the lines, and the place of its category `at`.
     """

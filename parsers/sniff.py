@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tracekit.parsers.source import Source
 
@@ -15,8 +17,7 @@ if TYPE_CHECKING:
 HEAD = 256 << 10
 
 
-@dataclass(frozen=True, slots=True)
-class Format:
+class Format(Struct, frozen=True):
     """What a file is: short `name`, human `title`, whether it can be read, and advice if not.
 
     witness: it tells the communication of a process, but no compute (`tracekit.parsers.parse_witness` reads it).

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from analysis_builder import Act, rank
+from msgspec.structs import replace
 
 from tracekit.analysis.consistency import Kind as Votes
 from tracekit.analysis.consistency import minorities

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,6 +9,7 @@ import pyarrow as pa
 from analysis_builder import Act, call, rank
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from tracekit.analysis.crossrank.busy import busy_table
 from tracekit.analysis.crossrank.columns import RankInput

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 from et_writer import groups, node, record
 from et_writer import trace as et_trace
 from kineto_writer import op, write
+from msgspec.structs import replace
 
 import tracekit as tk
 from tracekit.label import load_rules

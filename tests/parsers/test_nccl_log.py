@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from tracekit.errors import BrokenInput, UnusableInput
-from tracekit.parsers import nccl_log, nccl_log_block
+from tracekit.parsers import nccl_log, nccl_log_block, nccl_log_core
+from tracekit.parsers.core import VARIABLE, asked
 from tracekit.parsers.nccl_common import elements, resolve_ranks
 from tracekit.parsers.nccl_log import parse
 
@@ -271,12 +272,24 @@ def same(a: list[Witness], b: list[Witness]) -> bool:
 def line_by_line(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     """Read without columns from now on; what was asked for is added to the list."""
     used: list[object] = []
+    monkeypatch.setenv(VARIABLE, "0")
     monkeypatch.setattr(nccl_log_block.Block, "calls", lambda block: used.append(block))  # noqa: PLW0108 - to be bound
     return used
 
 
+@pytest.fixture(params=["pure", "compiled"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """How calls are read that are not read line by line."""
+    if request.param == "compiled" and not nccl_log_core.available():
+        if asked() == "1":
+            pytest.fail("TRACEKIT_CORE=1, and the scanner of logs is not built")
+        pytest.skip("the scanner of logs is not built")
+    monkeypatch.setenv(VARIABLE, {"pure": "0", "compiled": "1"}[request.param])
+    return str(request.param)
+
+
 @pytest.mark.parametrize("form", ["plain", "tagged", "rccl"])
-def test_columns_and_lines_read_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str) -> None:
+def test_columns_and_lines_read_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str, way: str) -> None:
     lines = many(3_000)
     if form == "tagged":
         lines = [f"[rank{i % 2}]: {line}" for i, line in enumerate(lines)]
@@ -330,7 +343,7 @@ def mixture(n: int) -> list[str]:
 @pytest.mark.parametrize("block", [1 << 19, 40_000])
 @pytest.mark.parametrize("keep", [200_000, 700])
 def test_every_mixture_reads_the_same_in_columns_and_line_by_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int, keep: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int, keep: int, way: str
 ) -> None:
     monkeypatch.setattr(nccl_log, "BLOCK", block)
     monkeypatch.setattr(nccl_log, "MAX_CALLS", keep)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import Struct, field
 
 from tracekit.analysis.intervals import share_evenly, time_by_state
 from tracekit.model import Kind
@@ -23,8 +23,7 @@ COMPUTE, FUSED, COPY = 0, 1, 2
 _FIRST_COMM = 3
 
 
-@dataclass(slots=True)
-class Exposed:
+class Exposed(Struct):
     """Times of one strategy, or of one (strategy, purpose, phase), in one window; ns."""
 
     total: int = 0
@@ -42,8 +41,7 @@ class Exposed:
         self.attributed += other.attributed
 
 
-@dataclass(slots=True)
-class Account:
+class Account(Struct):
     """One window, every ns in one class; `rows` by (strategy, purpose, phase), `strategies` by strategy."""
 
     window: int = 0

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import Struct
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,8 +23,7 @@ SHARED = (
 """Fields in which calls of a kind are equal, beside members, scopes, label, link and sources."""
 
 
-@dataclass(slots=True)
-class CallKinds:
+class CallKinds(Struct):
     """One call of each kind, in order of first appearance; `which`: int64 kind of each call."""
 
     examples: list[Call]

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec import Struct
 
 from tracekit.analysis.alike import call_kinds
 from tracekit.analysis.detail import group_id
@@ -22,8 +22,7 @@ SHOWN = 5
 _NO_LABEL = frozenset({"unknown", "conflict"})
 
 
-@dataclass(frozen=True, slots=True)
-class Kind:
+class Kind(Struct, frozen=True):
     """Calls that should bear the same labels: one group, operation, element type and size."""
 
     group: str

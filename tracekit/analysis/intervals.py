@@ -5,11 +5,11 @@ Nothing assumes that activities of a stream are serial: every total is the lengt
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec import Struct
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -68,8 +68,7 @@ def covered(spans: Spans, times: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.where(at > 0, before[at - 1] + into, 0)
 
 
-@dataclass(slots=True)
-class States:
+class States(Struct):
     """Time by (window, concurrency state).
 
     Row r: `ns[r]` ns of window `window[r]` in which exactly the sets `members[state[r]]` are active
@@ -90,12 +89,16 @@ def time_by_state(sets: Sequence[Spans], edges: NDArray[np.int64]) -> States:
     """
     times, which = _boundaries([union(ts, end) for ts, end in sets], edges)
     masks = [_masks(which, len(sets), first) for first in range(0, max(len(sets), 1), _WORD)]
+    words = None
+    if len(masks) == 1 and masks[0].dtype.itemsize > 2:  # told apart once for all windows, then by counting
+        words, code = np.unique(masks[0], return_inverse=True)
+        masks = [code.astype(np.int64)]
     span = np.diff(times)
     at = np.searchsorted(times, edges, "left").tolist()
     windows, states, sums = [], [], []
     number: dict[tuple[int, ...], int] = {}
     for w, (a, b) in enumerate(pairwise(at)):
-        found, ns = _time_of([m[a:b] for m in masks], span[a:b])
+        found, ns = _time_of([m[a:b] for m in masks], span[a:b], words)
         states += [number.setdefault(mask, len(number)) for mask in found]
         windows += [w] * len(found)
         sums.append(ns)
@@ -132,12 +135,17 @@ def _masks(which: NDArray[np.int64], n_sets: int, first: int) -> NDArray[Any]:
     return np.bitwise_xor.accumulate(flip[which])
 
 
-def _time_of(masks: list[NDArray[Any]], span: NDArray[np.int64]) -> tuple[list[tuple[int, ...]], NDArray[np.int64]]:
-    """Distinct states (one mask a word) of a stretch that last, ascending, and the time in each."""
-    if len(masks) == 1 and masks[0].dtype.itemsize <= 2:
+def _time_of(
+    masks: list[NDArray[Any]], span: NDArray[np.int64], words: NDArray[np.int64] | None
+) -> tuple[list[tuple[int, ...]], NDArray[np.int64]]:
+    """Distinct states (one mask a word) of a stretch that last, ascending, and the time in each.
+
+    words: what the masks are positions in; None = themselves.
+    """
+    if len(masks) == 1:
         ns = _sums(masks[0], span, 0)
         found = np.flatnonzero(ns)
-        return [(m,) for m in found.tolist()], ns[found]
+        return [(m,) for m in (found if words is None else words[found]).tolist()], ns[found]
     live = np.flatnonzero(span)
     rows = np.stack([m[live].astype(np.int64) for m in masks], axis=1)
     values, inverse = np.unique(rows, axis=0, return_inverse=True)

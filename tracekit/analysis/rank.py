@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+from msgspec import Struct, field
 
 from tracekit.analysis.accounting import Account, Exposed, RowKey, account
 from tracekit.analysis.alike import call_kinds
@@ -32,8 +32,7 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 
 
-@dataclass(slots=True)
-class RankTables:
+class RankTables(Struct):
     """Rows of the small tables, and the two big tables as Arrow.
 
     Times in `activities`, `collectives` and `steps` count from `origin_ns` of the call; `totals` rows
@@ -79,9 +78,9 @@ def analyze_rank(labelled: LabelledRank, *, origin_ns: int) -> RankTables:
         out.totals.append(total | _slowdown(slowdown(acts, rows)))
     if labelled.meta.witness is not None:
         out.totals.append(_compute_unknown(labelled))
-    out.critical = rank_graph(labelled, out.steps, origin_ns)  # takes most memory: before there are big tables
-    out.activities = activity_table(labelled, step_of_row, origin_ns)
     kinds = call_kinds(labelled.calls)
+    out.critical = rank_graph(labelled, out.steps, origin_ns, kinds)  # takes most memory: before there are big tables
+    out.activities = activity_table(labelled, step_of_row, origin_ns)
     out.collectives = call_table(labelled, calls.step, origin_ns, kinds)
     out.groups = _groups(labelled, kinds)
     out.coverage = coverage(labelled, kinds)

@@ -6,10 +6,10 @@ tenth are left out. Partly covered runs are left out, too.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import Struct
 
 from tracekit.analysis.intervals import covered, union
 from tracekit.model import Kind
@@ -27,8 +27,7 @@ COVERED = 0.9
 """Share of a run under communication from which on it counts as overlapped."""
 
 
-@dataclass(frozen=True, slots=True)
-class Slowdown:
+class Slowdown(Struct, frozen=True):
     """ratio: time of overlapped runs over what they take alone (median), None with too few; kernels and runs compared.
 
     extra_ns: time they take longer, summed.

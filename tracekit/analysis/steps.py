@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tracekit.model import NO_TIME
 
@@ -18,8 +19,7 @@ WHOLE = "whole-window"
 _LARGEST_STEP = 2**31 - 1
 
 
-@dataclass(slots=True)
-class Window:
+class Window(Struct):
     """One step on one device: [start, end) ns; `complete` is False when the file may cut it.
 
     marker: position of its marker, -1 for the whole recording.

@@ -98,10 +98,13 @@ def spread(values: Sequence[Any], which: NDArray[np.int64], type_: pa.DataType) 
 
 def encoded(codes: NDArray[np.int32], names: Sequence[str], missing: NDArray[np.bool_] | None = None) -> pa.Array[Any]:
     """Dictionary array of the names in use (codes are renumbered, so unused names are not stored)."""
-    used, dense = np.unique(codes if missing is None else codes[~missing], return_inverse=True)
+    own = codes if missing is None else codes[~missing]
+    seen = np.zeros(len(names), np.bool_)
+    seen[own] = True
+    dense = np.cumsum(seen, dtype=np.int32) - np.int32(1)
     full = np.zeros(len(codes), np.int32)
-    full[slice(None) if missing is None else ~missing] = dense
-    words = from_text([names[c] for c in used.tolist()])
+    full[slice(None) if missing is None else ~missing] = dense[own]
+    words = from_text([names[c] for c in np.flatnonzero(seen).tolist()])
     return pa.DictionaryArray.from_arrays(from_numpy(full, pa.int32(), missing), words)
 
 
@@ -140,6 +143,47 @@ def from_rows(table: str, rows: Iterable[Mapping[str, Any]]) -> pa.Table:
     """Published table from row dictionaries; a missing key is null."""
     rows = list(rows)
     return build(table, {c.name: [r.get(c.name) for r in rows] for c in TABLES[table].columns})
+
+
+def to_rows(table: pa.Table) -> list[dict[str, Any]]:
+    """Row dictionaries of a table; null = None. (`to_pylist` makes an object a value on the way.)"""
+    names = table.column_names
+    return [dict(zip(names, row, strict=True)) for row in zip(*map(_values, table.columns), strict=True)]
+
+
+def _values(column: pa.ChunkedArray[Any]) -> list[Any]:
+    out: list[Any] = []
+    for chunk in column.chunks:
+        if pa.types.is_dictionary(chunk.type):
+            words = [*chunk.dictionary.to_pylist(), None]
+            codes = _numbers_of(chunk.indices).copy()
+            codes[_nulls(chunk)] = len(words) - 1
+            out += map(words.__getitem__, codes.tolist())
+        elif pa.types.is_integer(chunk.type):
+            values = _numbers_of(chunk).tolist()
+            for i in _nulls(chunk).tolist():
+                values[i] = None
+            out += values
+        else:
+            out += chunk.to_pylist()
+    return out
+
+
+def _numbers_of(chunk: pa.Array[Any]) -> NDArray[Any]:
+    """The integers of an array, whatever stands where it is null. (Arrow's `fill_null` imports pandas.)"""
+    data = chunk.buffers()[1]
+    if data is None or not len(chunk):
+        return np.zeros(len(chunk), np.int64)
+    return np.frombuffer(data, _NUMPY[str(chunk.type)])[chunk.offset : chunk.offset + len(chunk)]
+
+
+def _nulls(chunk: pa.Array[Any]) -> NDArray[np.int64]:
+    """Where an array is null. (`to_numpy` of Arrow's `is_null` imports pandas.)"""
+    bitmap = chunk.buffers()[0]
+    if bitmap is None:
+        return np.zeros(0, np.int64)
+    bits = np.unpackbits(np.frombuffer(bitmap, np.uint8), bitorder="little")
+    return np.flatnonzero(bits[chunk.offset : chunk.offset + len(chunk)] == 0)
 
 
 def constant(value: int | None, n: int, type_: pa.DataType) -> pa.Array[Any]:

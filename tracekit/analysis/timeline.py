@@ -6,10 +6,10 @@ Times are int64 ns on the run's axis; `placed` puts them on the common clock.
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec import Struct, field
 
 from tracekit.analysis.crossrank.clocks import Clock
 from tracekit.analysis.crossrank.columns import plain
@@ -28,8 +28,7 @@ Row = dict[str, Any]
 NO_CALL = -1
 
 
-@dataclass(slots=True)
-class Work:
+class Work(Struct):
     """Device activities of one kind: arrays of equal length; `name` codes into `names`; step -1 = outside all."""
 
     start: NDArray[np.int64]
@@ -40,8 +39,7 @@ class Work:
     names: list[str]
 
 
-@dataclass(slots=True)
-class Timeline:
+class Timeline(Struct):
     """One recording.
 
     work: kind (compute | fused | copy | set) → its activities. calls: one span a call that has a time, `call` its row

@@ -64,7 +64,7 @@ def _examine(path: Path, strict: bool) -> list[dict[str, Any]]:
 
 def _examine_witness(path: Path, strict: bool) -> list[dict[str, Any]]:
     """A file that tells communication only."""
-    from dataclasses import asdict
+    from msgspec.structs import asdict
 
     from tracekit.errors import UnusableInput
     from tracekit.parsers import identify, parse_witness
@@ -95,7 +95,8 @@ def _span(times: list[int]) -> int:
 
 def _report(trace: RankTrace, title: str) -> dict[str, Any]:
     from collections import Counter
-    from dataclasses import asdict
+
+    from msgspec.structs import asdict
 
     from tracekit.model import LinkConfidence
     from tracekit.parsers.links import link

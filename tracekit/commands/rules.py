@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, is_dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 import click
+from msgspec import Struct
 
 from tracekit.commands import options
 from tracekit.errors import UsageError
@@ -102,12 +102,12 @@ def _plain(value: Any) -> str:
 
 def _fields(value: Any, indent: str) -> list[str]:
     out = []
-    for f in fields(value):
-        item = getattr(value, f.name)
-        if item in (None, (), "", False) or f.name == "id":
+    for name in value.__struct_fields__:
+        item = getattr(value, name)
+        if item in (None, (), "", False) or name == "id":
             continue
-        if is_dataclass(item):
-            out += [f"{indent}{f.name}:", *_fields(item, indent + "  ")]
+        if isinstance(item, Struct):
+            out += [f"{indent}{name}:", *_fields(item, indent + "  ")]
         else:
-            out.append(f"{indent}{f.name} = {_plain(item)}")
+            out.append(f"{indent}{name} = {_plain(item)}")
     return out

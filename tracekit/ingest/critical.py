@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tracekit.analysis.tables import from_rows
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tracekit.analysis.crossrank.clocks import Clock
-    from tracekit.analysis.crossrank.run import CallColumns
+    from tracekit.analysis.crossrank.columns import CallColumns
     from tracekit.ingest.identity import Part
     from tracekit.ingest.run import RunTables
     from tracekit.ingest.worker import PartResult
-
-TABLES = ("critical_path", "critical_steps", "critical_shares")
 
 
 def add_critical(
@@ -28,8 +28,8 @@ def add_critical(
     used: recordings in the run's order, with what the cross-rank step and theory add to each (None = nothing), and its
     clock. Of several recordings of one rank the first counts.
     """
-    for name in TABLES:
-        out.tables[name] = []
+    out.columns["critical_path"] = from_rows("critical_path", [])
+    out.tables |= {"critical_steps": [], "critical_shares": []}
     if not any(r.tables.critical for r, _ in used):
         return
     from tracekit.analysis.critical.joint import RankInput
@@ -50,6 +50,7 @@ def add_critical(
         )  # fmt: skip
     stages = {b["rank"]: b["position"] for b in out.tables["bubble"]}
     found = critical(list(inputs.values()), out.tables["matches"], world=out.world_size, stages=stages)
-    out.tables |= {"critical_path": found.path, "critical_steps": found.steps, "critical_shares": found.shares}
+    out.columns["critical_path"] = found.path
+    out.tables |= {"critical_steps": found.steps, "critical_shares": found.shares}
     out.tables["what_if"] += found.what_if
     out.tables["findings"] += found.findings

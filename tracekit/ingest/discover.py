@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
 
 from tracekit.errors import ForeignFormat, UnusableInput
 from tracekit.parsers import identify
@@ -19,8 +20,7 @@ DATASET_MARK = "tracekit-dataset.json"
 MAX_FILES = 100_000
 
 
-@dataclass(slots=True)
-class Found:
+class Found(Struct):
     """`files`: readable traces, in a stable order; `witnesses`: files that tell communication only; `op_tables`:
     operation tables; `others`: (file, format); `formats`: what every file is.
     """

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from tracekit.errors import UnusableInput
 from tracekit.ingest.discover import survey

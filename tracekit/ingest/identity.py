@@ -9,8 +9,9 @@ time than most; all but one of the traces that claim the same rank; copies.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, field
 
 from tracekit.ingest.names import coordinate_ranks, coordinates_in_name, rank_at_end, rank_in_name
 
@@ -25,8 +26,7 @@ WITNESS_SLACK_NS = 7_200_000_000_000
 """Dumps of one hang end when their rank got stuck, which may be a time-out and more before the others."""
 
 
-@dataclass(slots=True)
-class Part:
+class Part(Struct):
     """One trace as identity sees it. `window` = absolute ns, None when the file has no time base."""
 
     meta: TraceMeta
@@ -39,8 +39,7 @@ class Part:
     reason: str | None = None
 
 
-@dataclass(slots=True)
-class Decision:
+class Decision(Struct):
     """Findings of the resolution; the parts carry their own outcome."""
 
     findings: list[dict[str, Any]] = field(default_factory=list)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from tracekit.errors import UsageError
 from tracekit.ingest.discover import discover

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, field
 
 from tracekit.errors import UnusableInput
 from tracekit.ingest.worker import Failure
@@ -15,8 +16,7 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 
 
-@dataclass(slots=True)
-class OpTableResults:
+class OpTableResults(Struct):
     """Rows for `stragglers`, `findings` and `health`, and the tables that could not be read."""
 
     rows: list[Row] = field(default_factory=list)

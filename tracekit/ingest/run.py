@@ -6,13 +6,13 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Collection, Iterable
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
 from tempfile import TemporaryDirectory
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from tracekit.analysis.consistency import minorities
 from tracekit.errors import TracekitError, UnusableInput, UsageError
@@ -21,7 +21,6 @@ from tracekit.ingest.crossing import add_cross_rank
 from tracekit.ingest.discover import Found, discover
 from tracekit.ingest.expecting import add_expected
 from tracekit.ingest.files import file_rows
-from tracekit.ingest.hanging import add_hang
 from tracekit.ingest.identity import Decision, Part, resolve
 from tracekit.ingest.layout import layout_row
 from tracekit.ingest.operations import add_operations
@@ -37,7 +36,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from tracekit.analysis.crossrank.run import CallColumns
+    import pyarrow as pa
+
+    from tracekit.analysis.crossrank.columns import CallColumns
     from tracekit.ingest.witnesses import Ref
     from tracekit.label.job import Job
     from tracekit.label.layout import JobGroup, Solution
@@ -47,10 +48,10 @@ Progress = Callable[[int, int, str], None]
 Row = dict[str, Any]
 
 
-@dataclass(slots=True)
-class RunTables:
+class RunTables(Struct):
     """Rows of every small published table; `details` = (rank, arrow files, ns to add to their times).
 
+    `columns`: small tables of many rows, as Arrow; `rows` gives the rows of these, too.
     `added`: what the cross-rank step adds to the calls of each of `details`, or why it cannot; `expected`: what theory
     adds to them, with the inputs it had and what it lacks in `theory_inputs`.
     hang: the post-mortem of the flight recorder dumps (`tracekit.analysis.hang`), None without any.
@@ -63,6 +64,7 @@ class RunTables:
     absolute: bool
     world_size: int | None
     tables: dict[str, list[Row]] = field(default_factory=dict)
+    columns: dict[str, pa.Table] = field(default_factory=dict)
     data_parallel: list[Row] = field(default_factory=list)
     details: list[tuple[int | None, dict[str, str], int]] = field(default_factory=list)
     added: list[CallColumns | str] = field(default_factory=list)
@@ -79,6 +81,12 @@ class RunTables:
     job: Job | None = None
     solution: Solution | None = None
     job_groups: tuple[JobGroup, ...] = ()
+
+    def rows(self, table: str) -> list[Row]:
+        """Rows of a small table; none where the run has no such table."""
+        from tracekit.analysis.tables import to_rows
+
+        return to_rows(self.columns[table]) if table in self.columns else self.tables.get(table) or []
 
 
 def run(
@@ -145,7 +153,10 @@ def _run(
     out.witnesses = {rank: [path for path, _ in r.joined] for r, rank in used if rank is not None and r.joined}
     out.tables["health"] += health(witnesses, joined, alone=alone)
     out.tables["findings"] = _in_order([*out.tables["findings"], *contradictions(out.tables["health"])])
-    add_hang(out, witnesses, options, job)
+    if witnesses.ranks(FLIGHT_RECORDER):
+        from tracekit.ingest.hanging import add_hang
+
+        add_hang(out, witnesses, options, job)
     dumps = (ref.path for ref in witnesses.ranks(FLIGHT_RECORDER).values())
     out.tables["files"] = file_rows(found, list(zip(results, parts, strict=True)), failures, dumps)
     return _with_layout(out, options, job, solution)
@@ -223,6 +234,9 @@ def _each(
         for number in numbers:
             yield found.files[number], task(number, str(found.files[number]), options)
         return
+    from concurrent.futures import ProcessPoolExecutor
+    from concurrent.futures.process import BrokenProcessPool
+
     from tracekit.ingest.pool import context
 
     # Largest first keeps the pool busy to the end; results are taken in file order all the same.

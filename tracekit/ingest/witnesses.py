@@ -9,9 +9,11 @@ from __future__ import annotations
 import hashlib
 import pickle
 from collections import defaultdict
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from tracekit.errors import UnusableInput
 from tracekit.ingest.names import rank_at_end, rank_in_name
@@ -38,8 +40,7 @@ _MAX_CHOICES = 1 << 14
 _READ = 1 << 20
 
 
-@dataclass(slots=True)
-class Ref:
+class Ref(Struct):
     """One process' account, small enough to be handed round.
 
     given: the user stated its rank. host, pid: the process, where the source tells it. spill: file with the account.
@@ -68,8 +69,7 @@ class Ref:
         return self.last_ns, self.frames, self.calls
 
 
-@dataclass(slots=True)
-class Examined:
+class Examined(Struct):
     """What reading one account leaves behind: its reference, the account without calls, choices that NCCL made."""
 
     ref: Ref
@@ -77,8 +77,7 @@ class Examined:
     choices: Choices
 
 
-@dataclass(slots=True)
-class Witnesses:
+class Witnesses(Struct):
     """`refs`: every account, in order of path; `notes`: what is odd; `others`: files of other formats."""
 
     refs: list[Ref] = field(default_factory=list)

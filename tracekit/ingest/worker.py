@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, field
 
 from tracekit.errors import UnusableInput
 from tracekit.label.learn import Declared, view
@@ -21,8 +22,7 @@ if TYPE_CHECKING:
     from tracekit.model import HealthEntry, LabelledRank, RankTrace, TraceMeta, Witness
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
+class Options(Struct, frozen=True):
     """What a run was asked to do; picklable, so that workers get it whole.
 
     detail: folder for what each trace leaves on disk (Arrow files), or None for nothing, and so no cross-rank step.
@@ -44,8 +44,7 @@ class Options:
     given: Mapping[str, int] = field(default_factory=dict)
 
 
-@dataclass(slots=True)
-class PartResult:
+class PartResult(Struct):
     """One trace, without its rank yet: rows hold rank None and times from `origin_ns`. joined: (path, part) of the
     other accounts that were tied to it.
     """
@@ -62,8 +61,7 @@ class PartResult:
     detail: dict[str, str] = field(default_factory=dict)
 
 
-@dataclass(slots=True)
-class Failure:
+class Failure(Struct):
     """A file that could not be used, and why."""
 
     path: str
@@ -135,10 +133,11 @@ def label(trace: RankTrace | Witness, rules: Rules, options: Options) -> tuple[L
     from tracekit.label.learn import learn
     from tracekit.label.observe import observe
     from tracekit.label.rank import describe_rank
-    from tracekit.label.witness import describe_witness
     from tracekit.model import Witness
 
     if isinstance(trace, Witness):
+        from tracekit.label.witness import describe_witness
+
         labelled = describe_witness(trace, rules)
         own = next((r for r in options.witnesses if (r.path, r.part) == (trace.meta.path, trace.meta.part)), None)
         pids = frozenset({own.pid}) if own is not None and own.pid is not None else frozenset()
@@ -165,12 +164,12 @@ def _join(
 
     Joined are, in this order: what knows groups and frames, then what knows NCCL's choices and times.
     """
+    if not witnesses:
+        return
     from tracekit.ingest.names import rank_in_name
     from tracekit.ingest.witnesses import load, of_process
     from tracekit.label.join import join
 
-    if not witnesses:
-        return
     meta = labelled.meta
     told = meta.rank if meta.rank is not None else rank_in_name(meta.path)
     rank = options.given.get(meta.path, told)

@@ -7,10 +7,10 @@ gaps. The calls agree for few shifts of the numbering: for one, if the job does 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import Struct, field
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -29,8 +29,7 @@ _FEW = 3
 _ALIKE_RATIO, _APART_RATIO, _REFUTED_RATIO = 0.1, 0.02, 0.75
 
 
-@dataclass(slots=True)
-class Lane:
+class Lane(Struct):
     """Calls of one side, ascending in `number` (int64); n of each.
 
     op: int32 code; size: int64 bytes, `UNTOLD` where it is not known; dur: int64 ns on the device, at: int64 Unix ns
@@ -49,8 +48,7 @@ class Lane:
         return len(self.op)
 
 
-@dataclass(slots=True)
-class Alignment:
+class Alignment(Struct):
     """way: how the shift was told (`ALIKE` = it was not: all of `shifts` fit). agree, odd: calls that agree with and
     contradict the first of `shifts`; refuted: durations on both sides have nothing to do with each other.
     """

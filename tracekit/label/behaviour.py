@@ -14,8 +14,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Sequence
@@ -28,8 +29,7 @@ TRAFFIC = ("p2p_only", "neighbours", "ring", "both_ways", "wraps", "stages")
 _P2P = frozenset({"send", "recv", "send_recv"})
 
 
-@dataclass(slots=True)
-class _Seen:
+class _Seen(Struct):
     ops: set[str] = field(default_factory=set)
     to: set[int] = field(default_factory=set)
     back: set[int] = field(default_factory=set)

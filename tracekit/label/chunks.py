@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import Struct
 
 from tracekit.label.steps import UNRANKED
 from tracekit.model import ChunkSpan, HostCat, PipelineSpans
@@ -23,8 +23,7 @@ _OPTIMIZER = re.compile(r"Optimizer\.(?:step|zero_grad)#")
 _ACTION = re.compile(r"(?P<stage>\d+)(?P<kind>[FBIW])(?P<mb>\d+)")
 
 
-@dataclass(frozen=True, slots=True)
-class ChunkRule:
+class ChunkRule(Struct, frozen=True):
     """One grammar of pipeline.toml; of those that match in a trace, those of the lowest `rank` are used."""
 
     id: str

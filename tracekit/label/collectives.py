@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import Struct
 
 from tracekit.label.coalesce import coalesce
 from tracekit.label.kernels import COMPUTE, KernelClass, qualified_name
@@ -25,8 +25,7 @@ _LINKS = {int(c): c for c in LinkConfidence}
 COPY_ENGINE = KernelClass(Kind.COMM, "copy_engine", None)
 
 
-@dataclass(slots=True)
-class Attached:
+class Attached(Struct):
     """The calls of a rank; per device row its `call` (position in `calls`, -1) and `confidence` of that tie.
 
     `query_track/ts/end/own`: where to look for the scopes of each call (track -1 = nowhere).

@@ -7,8 +7,9 @@ from the calls themselves. Calls of a pair are tied by the place they have in th
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
 
 from tracekit.label.align import ALIKE, UNTOLD, Aligner, Alignment
 from tracekit.label.enrich import Enricher
@@ -27,8 +28,7 @@ _LAUNCHES = frozenset({"nccl-log"})
 Pairing = tuple[list[Entry], list[Entry], Aligner, Alignment]
 
 
-@dataclass(slots=True)
-class _Side:
+class _Side(Struct):
     """A group of the trace or a communicator: positions of its calls, in order of issue."""
 
     key: object
@@ -39,8 +39,7 @@ class _Side:
     calls: list[int] = field(default_factory=list)
 
 
-@dataclass(slots=True)
-class _Match:
+class _Match(Struct):
     mine: _Side
     theirs: _Side
     pairings: list[Pairing]

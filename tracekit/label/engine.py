@@ -7,8 +7,10 @@ A that differ make `conflict`; below 0.5, or less than 0.15 ahead of the next, t
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tracekit.label.matching import (
     FIELDS,
@@ -47,8 +49,7 @@ _OWN_PLACE = (None, "grad_reduce", "tied_grad", "metric", "control", "weight_mov
 """Purposes with a place of their own in a step: "in no other phase" does not mean the forward for them."""
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(Struct, frozen=True):
     """One conclusion of one rule; depth = nearest scope it rests on, -1 = on none."""
 
     fired: Fired
@@ -58,8 +59,7 @@ class Candidate:
     final: bool = False  # the user said so: nothing else counts
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(Struct, frozen=True):
     """The answer for one field: value (None = none), deciding candidate, the other values with confidence."""
 
     value: str | None = None

@@ -9,10 +9,10 @@ where those are three or more. Anything else stays sends and receives.
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec.structs import replace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -11,8 +12,7 @@ if TYPE_CHECKING:
 _BREAK = "\n"
 
 
-@dataclass(frozen=True, slots=True)
-class FrameworkRule:
+class FrameworkRule(Struct, frozen=True):
     """One [[framework]]: it is there when any of its literals is.
 
     names: in the name of an event; frames: in a Python frame; groups: in a group's description; metadata: in a key

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 if TYPE_CHECKING:
     from tracekit.model import CommArgs, ProcessGroup, TraceMeta
@@ -13,8 +14,7 @@ MAX_RANKS = 1 << 20
 """Ranks from here on are no ranks: a record that claims them is not followed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Group:
+class Group(Struct, frozen=True):
     """A process group as far as it is known; `members` are global ranks, complete or None."""
 
     name: str | None = None

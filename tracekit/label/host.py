@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict, deque
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import Struct
 
 from tracekit.label.hostcalls import RECORD
 from tracekit.label.vocabulary import nelems
@@ -40,8 +40,7 @@ def has_host_work(trace: RankTrace, host: HostCalls) -> bool:
     return bool((trace.host.cat == HostCat.CPU_OP).any()) or any(map(_WORKER.match, trace.names))
 
 
-@dataclass(frozen=True, slots=True)
-class Joined:
+class Joined(Struct, frozen=True):
     """Worker span (host row, -1 = none) of each call, and the worker spans that no call issued."""
 
     worker: NDArray[np.int64]

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec import Struct
 
 from tracekit.label.groups import old_seq
+from tracekit.label.records import kinds_of, own_numbers
 from tracekit.label.vocabulary import nelems, pair
 from tracekit.model import Call, HostCat
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
@@ -29,8 +31,7 @@ NO_ROLE, IS_RECORD, IS_C10D, IS_NOTE, IS_GROUP_END, IS_WRAPPER, IS_FUNCTIONAL = 
 _ROOTED_ON_ONE_RANK = {"broadcast": "src", "scatter": "src", "reduce": "dst", "gather": "dst"}
 
 
-@dataclass(slots=True)
-class Roots:
+class Roots(Struct):
     """Outermost spans of one kind, disjoint on each track; int64 arrays sorted by (track, ts)."""
 
     row: NDArray[np.int64]
@@ -59,8 +60,7 @@ class Roots:
         return np.where(good, at, -1)
 
 
-@dataclass(slots=True)
-class HostCalls:
+class HostCalls(Struct):
     """The calls of one rank as the host shows them.
 
     roots: one a call; `record`, `note`: host row of its record and annotation (-1); `wrappers`: operators of
@@ -135,31 +135,56 @@ def _first(rows: NDArray[np.int64], member: NDArray[np.int64], mask: NDArray[np.
     return out
 
 
-def _collectives(trace: RankTrace, numbers: NDArray[np.int32]) -> dict[int, str | None]:
-    """Operation that each of these records names; records that only kernels carry are not looked at."""
-    return {i: trace.comm[i].collective for i in np.unique(numbers[numbers >= 0]).tolist()}
-
-
-def _among(numbers: NDArray[np.int32], wanted: list[int]) -> NDArray[np.bool_]:
-    out: NDArray[np.bool_] = np.isin(numbers, np.array(wanted, np.int32))
+def _collective_is(
+    trace: RankTrace, numbers: NDArray[np.int64], wanted: Callable[[str | None], bool]
+) -> NDArray[np.bool_]:
+    """Which of these records (-1 = none) name an operation that is wanted; the others are not looked at."""
+    kinds, first, back = np.unique(kinds_of(trace.comm, numbers), return_index=True, return_inverse=True)
+    examples = numbers[first].tolist()
+    fits = [number >= 0 and wanted(trace.comm[number].collective) for number in examples]
+    out: NDArray[np.bool_] = np.array(fits, np.bool_)[back.reshape(-1)] if len(kinds) else np.zeros(0, np.bool_)
     return out
 
 
 def _has_args(trace: RankTrace, record: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Does the record of each call (-1 = none) name its operation?"""
-    comm = np.where(record >= 0, trace.host.comm[record], -1).astype(np.int32)
-    return _among(comm, [i for i, name in _collectives(trace, comm).items() if name is not None])
+    return _collective_is(trace, _numbers(trace, record), lambda name: name is not None)
+
+
+def _numbers(trace: RankTrace, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Number of the record of each host row (-1 = none)."""
+    return np.where(rows >= 0, trace.host.comm[rows], -1).astype(np.int64)
 
 
 def _no_traffic(
     trace: RankTrace, rows: NDArray[np.int64], role: NDArray[np.int8], words: Vocabulary
 ) -> NDArray[np.bool_]:
     """Records of waiting, of initialisation, and of the end of a coalesced group."""
-    comm = np.where(role[rows] == IS_RECORD, trace.host.comm[rows], np.int32(-1))
-    named = _collectives(trace, comm)
-    spelled = {name for name in named.values() if name is not None}
-    idle_words = {w for w in spelled if not words.op(w)[1] or words.op(w)[0] == "coalesced"}
-    return _among(comm, [i for i, name in named.items() if name in idle_words])
+    comm = _numbers(trace, np.where(role[rows] == IS_RECORD, rows, -1))
+
+    def idle(name: str | None) -> bool:
+        if name is None:
+            return False
+        op, moves = words.op(name)
+        return not moves or op == "coalesced"
+
+    return _collective_is(trace, comm, idle)
+
+
+_FIELDS = Call.__struct_fields__
+_VARYING = ("call_ts", "call_end", "seq", "ordinal", "comms_id", "track")
+"""Fields of calls that differ between calls alike in everything else; the order is that of `Call`."""
+
+
+def _parts() -> list[Callable[[Call], tuple[object, ...]]]:
+    """What gives the fields of a call between the varying ones."""
+    at = [_FIELDS.index(name) for name in _VARYING]
+    runs = [_FIELDS[a + 1 : b] for a, b in pairwise([-1, *at, len(_FIELDS)])]
+    return [attrgetter(*run) for run in runs if run]
+
+
+_PARTS = _parts()
+_call: Callable[..., Call] = Call
 
 
 class CallBuilder:
@@ -177,30 +202,46 @@ class CallBuilder:
         return found
 
     def build(self, host: HostCalls) -> list[Call]:
-        """One call for each root, in the order of the roots."""
-        r, h = host.roots, self.trace.host
-        recorded = np.where(host.record >= 0, h.comm[host.record], -1)
+        """One call for each root, in the order of the roots. Calls that are alike are worked out once."""
+        r, h, comm = host.roots, self.trace.host, self.trace.comm
+        own, recorded = _numbers(self.trace, r.row), _numbers(self.trace, host.record)
         noted = np.where(host.note >= 0, h.name[host.note], -1)
-        columns = (h.name[r.row], h.comm[r.row], r.track, r.ts, r.end, recorded, noted)
-        return [self._one(*values) for values in zip(*(c.tolist() for c in columns), strict=True)]
+        seqs, ids = own_numbers(comm, recorded)
+        alike = (h.name[r.row], kinds_of(comm, own), kinds_of(comm, recorded), noted)
+        given = (own, recorded, r.ts, r.end, r.track)
+        known: dict[tuple[int, ...], tuple[Any, ...]] = {}
+        out = []
+        for key, (outer, inner, ts, end, track), seq, comms_id in zip(
+            zip(*(c.tolist() for c in alike), strict=True), zip(*(c.tolist() for c in given), strict=True), seqs, ids,
+            strict=True,
+        ):  # fmt: skip
+            found = known.get(key)
+            if found is None:
+                found = known[key] = self._alike(key[0], outer, inner, key[3])
+            old, before, between, late, last = found
+            number = old if seq is None else seq
+            out.append(_call(*before, ts, end, *between, number, 0, comms_id, *late, track, *last))
+        return out
 
-    def _one(self, name: int, own: int, track: int, ts: int, end: int, recorded: int, noted: int) -> Call:
-        """name, own: name and record of the outermost row; recorded: record inside; noted: name of the annotation."""
+    def _alike(self, name: int, own: int, recorded: int, noted: int) -> tuple[Any, ...]:
+        """Number that its arguments alone tell, and the fields between the varying ones, of all calls like this one."""
+        args = self.trace.comm[recorded] if recorded >= 0 else None
+        call = self._one(name, own, args, noted)
+        return (old_seq(args), *(part(call) for part in _PARTS))
+
+    def _one(self, name: int, own: int, args: CommArgs | None, noted: int) -> Call:
+        """name, own: name and record of the outermost row; args: record inside; noted: name of the annotation."""
         trace = self.trace
-        args = trace.comm[recorded] if recorded >= 0 else None
         outer = trace.names[name]
         c10d = self.words.c10d.get(outer)
         note_text = trace.names[noted] if noted >= 0 else None
         raw = (args.collective if args else None) or (outer if c10d else None) or note_text or outer
-        call = Call(op=c10d.op if c10d and raw is outer else self.op(raw), op_raw=raw, call_ts=ts, call_end=end)
-        call.track = track
+        call = Call(op=c10d.op if c10d and raw is outer else self.op(raw), op_raw=raw)
         group = self.groups.resolve(args)
         call.group_name, call.group_desc = group.name, group.desc
         call.group_size, call.members = group.size, group.members
         if args is not None:
             self.take_args(call, args)
-            if call.seq is None:
-                call.seq = old_seq(args)
         outer_args = trace.comm[own] if c10d and own >= 0 else None
         if c10d and outer_args is not None:
             self._from_operator(call, c10d, outer_args)

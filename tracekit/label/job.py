@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -11,8 +12,7 @@ if TYPE_CHECKING:
     from tracekit.label.layout.kinds import Key
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
+class Claim(Struct, frozen=True):
     """A conclusion about one group's axes from outside the rules (layout, user's map)."""
 
     axes: str
@@ -25,8 +25,7 @@ class Claim:
     alternatives: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Job:
+class Job(Struct, frozen=True):
     """Knowledge of the whole job, handed to every rank.
 
     descriptions: group name → description, where all ranks that have one agree; claims: group → conclusions, the

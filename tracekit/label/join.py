@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
 
 from tracekit.label.apply import UNDESCRIBED, described
 from tracekit.label.communicators import SOURCES, join_nccl
@@ -32,8 +33,7 @@ _NEAR_NS = 1_000_000_000
 """No job starts anew within it."""
 
 
-@dataclass(slots=True)
-class Join:
+class Join(Struct):
     """tied: position of the call → (position in the witness' calls, how); odd: in what they contradict each other."""
 
     tied: dict[int, tuple[int, str]] = field(default_factory=dict)

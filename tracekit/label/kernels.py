@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import Struct
 
 from tracekit.model import DeviceClass, HostCat, Kind
 
@@ -24,8 +24,7 @@ _OWN_MEANING = re.compile(r"\\[1-9]|\(\?\(|\(\?P|(?<!^)\(\?[a-zA-Z]+\)|^\(\?(?!i
 """In a pattern: references to groups, conditions, named groups, flags other than a leading (?i)."""
 
 
-@dataclass(frozen=True, slots=True)
-class KernelRule:
+class KernelRule(Struct, frozen=True):
     """One rule of kernels.toml; the patterns given must all match, the first rule that matches decides."""
 
     id: str
@@ -56,8 +55,7 @@ class KernelRule:
         return self.op
 
 
-@dataclass(frozen=True, slots=True)
-class KernelClass:
+class KernelClass(Struct, frozen=True):
     """What a name is: kind, family (None for compute), operation (None when the name does not say)."""
 
     kind: Kind
@@ -183,8 +181,7 @@ class Classifier:
         return COMPUTE
 
 
-@dataclass(slots=True)
-class DeviceKinds:
+class DeviceKinds(Struct):
     """Per device row: `kind` (int8 `Kind`); `classes` maps the name index of a kernel to its `KernelClass`."""
 
     kind: NDArray[np.int8]

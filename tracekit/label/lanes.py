@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import Struct
 
 from tracekit.label.align import UNTOLD, Lane
 
@@ -23,8 +23,7 @@ _ONE_SIDED = frozenset({"barrier", "gather", "scatter"})
 """Operations whose size the two sides count differently."""
 
 
-@dataclass(slots=True)
-class Entry:
+class Entry(Struct):
     """What was launched at once: positions of the calls, in order; number None where the source has none."""
 
     members: list[int]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from tracekit.label.engine import CONTRADICTED, USER_MAP
 from tracekit.label.job import Job
@@ -21,8 +23,7 @@ if TYPE_CHECKING:
     View = tuple[tuple[tuple[Claim, ...], str | None], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Declared:
+class Declared(Struct, frozen=True):
     """What the user declares: a layout, roles of groups, and run.toml's other tables ([model], [training], …)."""
 
     layout: Layout | None = None

@@ -7,8 +7,9 @@ one label (NCCL gives each group a stream of its own), they are suggestive evide
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import replace
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from tracekit.model import Fired, Label
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
 
 if TYPE_CHECKING:
     import re
@@ -21,8 +22,7 @@ _OWN = ("c10d::", "_c10d_functional::")
 FLOATS = frozenset({"Float", "Double", "Half", "BFloat16", "ComplexFloat", "ComplexDouble", "ComplexHalf"})
 
 
-@dataclass(frozen=True, slots=True)
-class SizeTest:
+class SizeTest(Struct, frozen=True):
     """Limits on a call's size; a call whose size is not recorded passes none of them."""
 
     min_elements: int | None = None
@@ -51,8 +51,7 @@ class SizeTest:
         return {"shrinks": step < 0, "grows": step > 0, "equal": step == 0}[self.relation]
 
 
-@dataclass(frozen=True, slots=True)
-class When:
+class When(Struct, frozen=True):
     """Conditions of a rule; all that are given must hold.
 
     Patterns (`re.search`): group_desc, group_name, op_raw, kernel; scope = some enclosing scope, nearest_scope =
@@ -103,8 +102,7 @@ class When:
         return bool(self.phase or self.axes or self.purpose) or self.single_duty is not None
 
 
-@dataclass(frozen=True, slots=True)
-class LabelRule:
+class LabelRule(Struct, frozen=True):
     """One [[rule]]: conditions, conclusions (field → value), tier and confidence (0–1).
 
     multi_duty: the group it recognises serves several strategies, so its axes never decide alone.
@@ -120,8 +118,7 @@ class LabelRule:
     note: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Expectation:
+class Expectation(Struct, frozen=True):
     """Part of a fact: at least `at_least` calls a step (or distinct matching scopes) that fulfil `when`."""
 
     when: When
@@ -130,8 +127,7 @@ class Expectation:
     at_most: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class FactRule:
+class FactRule(Struct, frozen=True):
     """One [[fact]] about a whole rank, or (per_group) about one group of it: every `present` found, no `absent`."""
 
     id: str
@@ -142,8 +138,7 @@ class FactRule:
     per_group: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class GroupEvidence:
+class GroupEvidence(Struct, frozen=True):
     """What is known of a call's group: its key, what this rank does in it, and what the job knows of it.
 
     borrowed: the description comes from another rank. claims: conclusions of the layout or of the user's map.
@@ -157,8 +152,7 @@ class GroupEvidence:
     claims: tuple[Claim, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Evidence:
+class Evidence(Struct, frozen=True):
     """All that rules may see of one call; calls with equal evidence share one label."""
 
     op: str
@@ -177,16 +171,14 @@ class Evidence:
     place: str = "none"
 
 
-@dataclass(slots=True)
-class Derived:
+class Derived(Struct):
     """What earlier rules concluded: value → (tier, confidence), and whether the axes decide alone."""
 
     known: dict[str, dict[str, tuple[str, float]]] = field(default_factory=dict)
     single_duty: bool = True
 
 
-@dataclass(slots=True)
-class Context:
+class Context(Struct):
     """What holds for the whole rank; group_facts: what holds for one group of it."""
 
     frameworks: frozenset[str] = frozenset()
@@ -217,8 +209,7 @@ class ScopeIndex:
         return -1
 
 
-@dataclass(frozen=True, slots=True)
-class Match:
+class Match(Struct, frozen=True):
     """A rule that holds: nearest scope it saw (-1 = it looked at none) and what it saw."""
 
     depth: int

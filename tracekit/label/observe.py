@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tracekit.label.apply import UNDESCRIBED
 from tracekit.label.behaviour import group_key
@@ -28,8 +30,7 @@ _TWO_WAY = frozenset({"all_reduce", "all_gather", "reduce_scatter"})
 _IDLE = frozenset({"idle"})
 
 
-@dataclass(frozen=True, slots=True)
-class Observed:
+class Observed(Struct, frozen=True):
     """One rank's contribution to the knowledge of the job; small and picklable."""
 
     rank: int | None

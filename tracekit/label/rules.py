@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from tracekit.errors import RuleError
 from tracekit.label.behaviour import TRAFFIC
@@ -102,8 +104,7 @@ _EXPECTATION = {
 }  # fmt: skip
 
 
-@dataclass
-class Rules:
+class Rules(Struct, dict=True):
     """All rules in force. `files` = where they come from, in order of reading."""
 
     kernels: list[KernelRule] = field(default_factory=list)

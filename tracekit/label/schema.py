@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 import tomllib
-from dataclasses import dataclass
 from re import _parser  # type: ignore[attr-defined]  # the only way to see a pattern's parts
 from typing import TYPE_CHECKING, Any, cast
+
+from msgspec import Struct
 
 from tracekit.errors import RuleError
 
@@ -18,8 +19,7 @@ MAX_RULE_FILE = 4 << 20
 _REPEATS = (_parser.MAX_REPEAT, _parser.MIN_REPEAT)
 
 
-@dataclass(frozen=True, slots=True)
-class Field:
+class Field(Struct, frozen=True):
     """One field: `kind` = str | pattern | int | number | bool | strings | map | table; `choices` if closed."""
 
     kind: str
@@ -75,8 +75,7 @@ class LazyPattern:
 _lazy: dict[str, LazyPattern] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(Struct, frozen=True):
     """Where in a rule file something stands, for error messages. shipped: a file of this package, tested with it."""
 
     file: str

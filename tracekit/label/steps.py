@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import Struct
 
 from tracekit.model import HostCat, Marker
 
@@ -21,8 +21,7 @@ USER_RANK = -1
 UNRANKED = 50
 
 
-@dataclass(frozen=True, slots=True)
-class StepRule:
+class StepRule(Struct, frozen=True):
     """One grammar of steps.toml; of those that match in a trace, those of the lowest `rank` are used."""
 
     id: str
@@ -33,8 +32,7 @@ class StepRule:
     note: str = ""
 
 
-@dataclass(slots=True)
-class Steps:
+class Steps(Struct):
     """Markers in order of time; names that belong to a step grammar, with the phase each tells; look-alikes."""
 
     markers: list[Marker]

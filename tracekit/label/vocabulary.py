@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
 from functools import reduce
 from operator import mul
 from typing import Any
+
+from msgspec import Struct, field
 
 _PREFIX = re.compile(r"^(?:[a-z]*ccl2?|gloo|mpi|ucc|_?c10d(?:_functional\w*)?|symm_mem):{1,2}")
 _PAIR = re.compile(r"(\d+)\s*(->|<-)\s*(\d+)\s*$")
 
 
-@dataclass(frozen=True, slots=True)
-class C10dOp:
+class C10dOp(Struct, frozen=True):
     """A torch.distributed operator: operation, positions of its arguments, kind of its gloo worker span."""
 
     op: str
@@ -25,16 +25,14 @@ class C10dOp:
     out_splits: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class DType:
+class DType(Struct, frozen=True):
     """An element type: c10 name and size in bytes."""
 
     name: str
     bytes: int
 
 
-@dataclass(slots=True)
-class Vocabulary:
+class Vocabulary(Struct):
     """Look-up tables; `ops` by squashed spelling → (operation, moves data), `dtypes` by lower-case spelling."""
 
     ops: dict[str, tuple[str, bool]] = field(default_factory=dict)

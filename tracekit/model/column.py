@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 I64 = "int64"
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
+class Column(Struct, frozen=True):
     """One published column; `type` is an Arrow alias or `dict` (dictionary-encoded string)."""
 
     name: str
@@ -19,8 +18,7 @@ class Column:
     formula: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
+class Table(Struct, frozen=True):
     """One published table: its columns, and whether it is written one folder a rank."""
 
     name: str

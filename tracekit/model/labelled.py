@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec import Struct, field
 
 from tracekit.model.parsed import LinkConfidence
 
@@ -30,8 +30,7 @@ NO_TIME = np.iinfo(np.int64).min
 """Marks an unknown time in an int64 column (never a valid time)."""
 
 
-@dataclass(slots=True)
-class Activities:
+class Activities(Struct):
     """Device work after classification, sorted by ts; all arrays have length n.
 
     ts, dur: int64 ns (file clock); kind: int8 `Kind`; device: int32 (`CPU_DEVICE` for host traces);
@@ -57,8 +56,7 @@ class Activities:
         return len(self.ts)
 
 
-@dataclass(frozen=True, slots=True)
-class Fired:
+class Fired(Struct, frozen=True):
     """One rule that matched a call: what it concluded and what it saw (for `explain`)."""
 
     rule: str
@@ -69,8 +67,7 @@ class Fired:
     saw: str
 
 
-@dataclass(frozen=True, slots=True)
-class Label:
+class Label(Struct, frozen=True):
     """The answer for one call; shared by all calls with the same evidence."""
 
     strategy: str = "unknown"
@@ -85,8 +82,7 @@ class Label:
     fired: tuple[Fired, ...] = ()
 
 
-@dataclass(slots=True)
-class Call:
+class Call(Struct):
     """One communication call of one rank; fields as in the table `collectives`.
 
     Times are int ns on the file's clock. `members`: global ranks of the group where known.
@@ -147,8 +143,7 @@ class Call:
     label: Label = Label()
 
 
-@dataclass(slots=True)
-class Marker:
+class Marker(Struct):
     """A step marker on the host: step number, text, [start, end) in ns, rule that found it."""
 
     step: int
@@ -159,8 +154,7 @@ class Marker:
     phase: str | None = None
 
 
-@dataclass(slots=True)
-class ChunkSpan:
+class ChunkSpan(Struct):
     """An annotation round pipeline work: [start, end) ns on the host, what it names, the rule that knew it.
 
     actions: (kind, stage, micro-batch) with kind F, B, I or W, as `theory.schedules` has them; a pair runs as one.
@@ -172,8 +166,7 @@ class ChunkSpan:
     rule: str
 
 
-@dataclass(slots=True)
-class PipelineSpans:
+class PipelineSpans(Struct):
     """What the host shows of pipeline work: annotations by time; (n, 2) int64 [start, end) ns, disjoint, ascending,
     of the autograd engine (`backward`) and of the optimizer.
     """
@@ -183,8 +176,7 @@ class PipelineSpans:
     optimizer: NDArray[np.int64]
 
 
-@dataclass(slots=True)
-class HostTimes:
+class HostTimes(Struct):
     """Where a host thread issued device work or waited for it.
 
     launch_ts (ascending), launch_thread: start of each runtime call, and its thread as an index into `threads`;
@@ -199,8 +191,7 @@ class HostTimes:
     sync_thread: NDArray[np.int32]
 
 
-@dataclass(slots=True)
-class LabelledRank:
+class LabelledRank(Struct):
     """Everything the analysis needs of one rank; `rank` is None while identity is unknown.
 
     frameworks: id → what told it; step_names: text of a step marker → phase it tells. pipeline: None without

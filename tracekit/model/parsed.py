@@ -5,13 +5,14 @@ All times are int64 ns on the *file's* clock (Unix ns where the file has a base)
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from abc import abstractmethod
+from collections.abc import Sequence
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from msgspec import Struct, field
 
+if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
@@ -49,8 +50,7 @@ UNIX_NS = 10**18
 """Times beyond this (2001) are Unix times, whether the file states a base or wrote them absolute."""
 
 
-@dataclass(slots=True)
-class HostRows:
+class HostRows(Struct):
     """Host spans of one process. All arrays have length n; sorted by (ts, -dur).
 
     ts, dur: int64 ns; name: int32 index into `RankTrace.names`; cat: int8 `HostCat`;
@@ -71,8 +71,7 @@ class HostRows:
         return len(self.ts)
 
 
-@dataclass(slots=True)
-class DeviceRows:
+class DeviceRows(Struct):
     """Device work (kernels, copies, sets) of one process, sorted by (ts, device, stream, dur, name).
 
     ts, dur: int64 ns; name: int32; cls: int8 `DeviceClass`; device: int32 ordinal; stream: int64;
@@ -97,8 +96,7 @@ class DeviceRows:
         return len(self.ts)
 
 
-@dataclass(slots=True)
-class DeviceAnnotations:
+class DeviceAnnotations(Struct):
     """`gpu_user_annotation` rows: ts, dur int64 ns; name int32; device int32; stream, ext int64."""
 
     ts: NDArray[np.int64]
@@ -112,8 +110,7 @@ class DeviceAnnotations:
         return len(self.ts)
 
 
-@dataclass(slots=True)
-class CommArgs:
+class CommArgs(Struct):
     """Arguments of one communication record, normalised over all eras; None = the file has none.
 
     `in_nelems`/`out_nelems` are element counts (torch 2.2 calls them "msg size"); `ranks_text`,
@@ -150,8 +147,19 @@ class CommArgs:
     rf_id: int | None = None
 
 
-@dataclass(slots=True)
-class Track:
+class CommRecords(Sequence[CommArgs]):
+    """Communication records that know which of them repeat others: thousands are mostly of a few hundred kinds."""
+
+    @abstractmethod
+    def kinds(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Kind of each of some records, -1 for number -1: two of one kind differ in `seq` and `comms_id` alone."""
+
+    @abstractmethod
+    def own(self, numbers: NDArray[np.int64]) -> tuple[list[int | None], list[int | None]]:
+        """`seq` and `comms_id` of each of some records; None for number -1."""
+
+
+class Track(Struct):
     """One host thread: `pid`, `tid` as the file spells them (text), and the best thread name."""
 
     pid: str
@@ -159,8 +167,7 @@ class Track:
     name: str | None = None
 
 
-@dataclass(slots=True)
-class ProcessGroup:
+class ProcessGroup(Struct):
     """One process group as the file's metadata declares it; `ranks` are global and complete."""
 
     name: str
@@ -170,8 +177,7 @@ class ProcessGroup:
     backend: str | None = None
 
 
-@dataclass(slots=True)
-class HealthEntry:
+class HealthEntry(Struct):
     """Something dropped, repaired or guessed: how often, why, and one example."""
 
     reason: str
@@ -180,8 +186,7 @@ class HealthEntry:
     example: str = ""
 
 
-@dataclass(slots=True)
-class TraceMeta:
+class TraceMeta(Struct):
     """What the file says about itself, outside its events. None = it does not say.
 
     `part` numbers the documents/processes of one file (0 for the usual single one); `coordinates`
@@ -219,8 +224,7 @@ def on_unix_clock(meta: TraceMeta, first_ns: int) -> bool:
     return max(meta.base_ns or 0, first_ns) >= UNIX_NS
 
 
-@dataclass(slots=True)
-class RankTrace:
+class RankTrace(Struct):
     """One process of one file, in columns. `window_ns` = (first start, last end) over all rows but Python frames."""
 
     meta: TraceMeta
@@ -235,8 +239,7 @@ class RankTrace:
     window_ns: tuple[int, int]
 
 
-@dataclass(slots=True)
-class OpRows:
+class OpRows(Struct):
     """Operations of a whole job, already labelled by whoever wrote them (StragglerAnalysis op table); n rows.
 
     dp_rank, stage, rank, seq, chunk, micro_batch, global_chunk: int32 (-1 = absent; `rank` is global); step: int64;

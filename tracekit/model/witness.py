@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, field
 
 if TYPE_CHECKING:
     from tracekit.model.parsed import HealthEntry, TraceMeta
 
 
-@dataclass(slots=True)
-class WitnessGroup:
+class WitnessGroup(Struct):
     """A process group or communicator as a witness declares it.
 
     key: what this file's calls name it by (`WitnessCall.group`); ranks: global and complete, else None; own: position
@@ -31,8 +31,7 @@ class WitnessGroup:
     last_completed: int | None = None
 
 
-@dataclass(slots=True)
-class WitnessCall:
+class WitnessCall(Struct):
     """One communication call as a witness saw it; None = the format does not say.
 
     op_raw: the file's spelling; seq: number of the collective in its group (NCCL: opCount), p2p_seq: of the p2p call;
@@ -79,8 +78,7 @@ class WitnessCall:
     rf_id: int | None = None
 
 
-@dataclass(slots=True)
-class Witness:
+class Witness(Struct):
     """The communication of one process as a source other than a profiler saw it: no compute, so nothing hides it.
 
     source: name of the format (`Format.name`); version: of the format, as the file spells it. `meta.rank` and

@@ -7,7 +7,7 @@ No path is taken from the dataset: only files below the folder are opened, by th
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import reduce
 from operator import and_
 from pathlib import Path
@@ -83,7 +83,9 @@ class Dataset:
 
     def rows(self, table: str) -> list[Row]:
         """One small table as rows; those of `totals` with their `by_strategy`."""
-        rows: list[Row] = self.arrow(table).to_pylist()
+        from tracekit.analysis.tables import to_rows
+
+        rows = to_rows(self.arrow(table))
         if table != "totals":
             return rows
         parts: dict[tuple[int | None, int], dict[str, Row]] = {}
@@ -114,9 +116,9 @@ class Dataset:
         origin = self.manifest.get("origin_unix_ns")
         out = RunTables(origin or 0, origin is not None, self.manifest.get("world_size"), tables=_OnDemand(self))
         stored = _json(self.folder / RUN) if (self.folder / RUN).is_file() else {}
-        for field in fields(RunTables):
-            if field.name in RUN_FIELDS and field.name in stored:
-                setattr(out, field.name, stored[field.name])
+        for name in RUN_FIELDS:
+            if name in stored:
+                setattr(out, name, stored[name])
         out.devices = tuple(out.devices)
         out.witnesses = {int(rank): path for rank, path in out.witnesses.items()}
         return out

@@ -38,7 +38,7 @@ def document(run: RunTables) -> dict[str, Any]:
         "pipeline": run.tables["pipeline"],
         "bubble": run.tables["bubble"],
         "what_if": run.tables["what_if"],
-        "critical_path": run.tables["critical_path"],
+        "critical_path": run.rows("critical_path"),
         "critical_steps": run.tables["critical_steps"],
         "critical_shares": run.tables["critical_shares"],
         "stragglers": run.tables["stragglers"],

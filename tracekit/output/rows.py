@@ -28,5 +28,7 @@ def table_of(run: RunTables, table: str) -> pa.Table:
     """One small table as Arrow."""
     from tracekit.analysis.tables import from_rows
 
+    if table in run.columns:
+        return run.columns[table]
     rows = column_rows() if table == "columns" else run.tables.get(table, [])
     return from_rows(table, rows)

@@ -11,6 +11,7 @@ import pytest
 from tracekit.analysis.critical.joint import Joint
 from tracekit.analysis.critical.parts import PARTS, NodeKind, Part, RankGraph
 from tracekit.analysis.critical.path import Walk
+from tracekit.analysis.critical.pieces import KINDS
 from tracekit.analysis.critical.replay import Replay
 from tracekit.model import NO_TIME
 
@@ -87,9 +88,9 @@ def test_the_path_is_one_of_the_longest(seed: int) -> None:
     n, edges = random_graph(seed)
     when = times(n, edges)
     walk = Walk(joint(when, edges, [-1] + [0] * (n - 1)))
-    segments = walk.path(0, n - 1)
-    assert sum(s.end - s.start for s in segments) == when[-1]
-    assert {s.kind for s in segments} <= {"compute"}
+    segments = walk.paths([(0, n - 1)])
+    assert (segments.end - segments.start).sum() == when[-1]
+    assert {KINDS[k] for k in segments.kind.tolist()} <= {"compute"}
     node, length = n - 1, 0
     while node:
         edge = walk.cause(node)
@@ -101,8 +102,10 @@ def test_the_path_is_one_of_the_longest(seed: int) -> None:
 def test_what_nothing_explains_is_waiting_and_no_part_of_the_replay() -> None:
     edges = [(0, 1, 10), (1, 2, 5)]
     j = joint([0, 10, 40], edges, [-1, 0, 0])
-    segments = Walk(j).path(0, 2)
-    assert [(s.kind, s.start, s.end, s.reason) for s in segments] == [
+    walk = Walk(j)
+    s = walk.paths([(0, 2)])
+    kinds, reasons = [KINDS[k] for k in s.kind.tolist()], [walk.reasons[r] if r >= 0 else None for r in s.reason]
+    assert list(zip(kinds, s.start.tolist(), s.end.tolist(), reasons, strict=True)) == [
         ("compute", 0, 10, None), ("wait", 10, 35, "unexplained"), ("compute", 35, 40, None)
     ]  # fmt: skip
     assert Replay(j).run(j.weight)[2] == 15
@@ -118,10 +121,11 @@ def test_calls_that_wait_for_each_other_in_a_circle_are_refused() -> None:
     j = joint([0, 10, 10], [(0, 1, 10), (1, 2, 0), (2, 1, 0)], [-1, 0, 0])
     with pytest.raises(ValueError, match="circle"):
         Replay(j)
-    assert sum(s.end - s.start for s in Walk(j).path(0, 2)) == 10
+    segments = Walk(j).paths([(0, 2)])
+    assert (segments.end - segments.start).sum() == 10
 
 
 def test_a_path_that_starts_inside_a_segment_is_cut_there() -> None:
     j = joint([0, 10, 30], [(0, 1, 10), (1, 2, 20)], [-1, 0, 0])
-    (segment,) = Walk(j).path(4, 2)
-    assert (segment.start, segment.end) == (4, 30)
+    segments = Walk(j).paths([(4, 2)])
+    assert (segments.start.tolist(), segments.end.tolist()) == ([4], [30])

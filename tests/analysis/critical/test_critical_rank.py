@@ -11,8 +11,10 @@ import pytest
 
 from tracekit.analysis.critical.compress import rank_graph
 from tracekit.analysis.critical.joint import RankInput, join
-from tracekit.analysis.critical.path import Segment, Walk
+from tracekit.analysis.critical.path import Walk
 from tracekit.analysis.critical.run import critical
+from tracekit.analysis.critical.segments import Shares, path_table
+from tracekit.analysis.tables import to_rows
 from tracekit.model import CPU_DEVICE, HostTimes, Kind, LabelledRank
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -37,22 +39,28 @@ def act(start: float, end: float, *, launch: float | None = None, **more: Any) -
     return Act(round(start * US), round(end * US), launch=at, **more)
 
 
-def path(labelled: LabelledRank, start: int, end: int) -> list[Segment]:
+def path(labelled: LabelledRank, start: int, end: int) -> list[dict[str, Any]]:
+    """Rows of `critical_path` of the only step."""
     graph = rank_graph(labelled, [step(start, end)], 0)
     assert graph is not None
     joint = join([RankInput(3, graph)], [])
-    return Walk(joint).path(start * US, joint.ends[0][0])
+    walk = Walk(joint)
+    return to_rows(path_table(walk, walk.paths([(start * US, joint.ends[0][0])]), [0]))
 
 
-def brief(segments: list[Segment]) -> list[tuple[str, float]]:
-    return [(s.kind, (s.end - s.start) / US) for s in segments]
+def brief(segments: list[dict[str, Any]]) -> list[tuple[str, float]]:
+    return [(s["kind"], s["dur_ns"] / US) for s in segments]
 
 
 def test_kernels_one_after_the_other_are_one_segment_with_their_gaps() -> None:
     acts = [act(10, 20, launch=0), act(21, 40, launch=1), act(42, 60, launch=2)]
     (segment,) = path(rank(acts), 10, 60)
-    assert (segment.kind, segment.gap, segment.count) == ("compute", 3 * US, 3)
-    assert segment.by_kind(False) == {"compute": 47 * US, "launch": 3 * US}
+    assert (segment["kind"], segment["gap_ns"], segment["count"]) == ("compute", 3 * US, 3)
+    graph = rank_graph(rank(acts), [step(10, 60)], 0)
+    assert graph is not None
+    joint = join([RankInput(3, graph)], [])
+    shares = Shares(joint, Walk(joint).paths([(10 * US, joint.ends[0][0])])).rows(0, 0, 50 * US)
+    assert {r["kind"]: r["dur_ns"] for r in shares} == {"compute": 47 * US, "launch": 3 * US}
 
 
 def test_an_idle_device_waits_for_the_launch_and_so_for_the_host() -> None:
@@ -92,20 +100,20 @@ def test_compute_that_waits_for_a_call_has_it_on_its_path() -> None:
     assert brief(path(reduced(wait=True), 10, 120)) == [
         ("compute", 30), ("launch", 1), ("unsplit", 49), ("compute", 30)
     ]  # fmt: skip
-    (segment,) = [s for s in path(reduced(wait=True), 10, 120) if s.kind == "unsplit"]
-    assert (segment.call, segment.reason) == (0, "one-rank")
+    (segment,) = [s for s in path(reduced(wait=True), 10, 120) if s["kind"] == "unsplit"]
+    assert (segment["call_id"], segment["reason"]) == (0, "one-rank")
 
 
 def test_a_hidden_call_is_not_on_it() -> None:
     (segment,) = path(reduced(wait=False), 10, 120)
-    assert (segment.kind, segment.count) == ("compute", 2)
+    assert (segment["kind"], segment["count"]) == ("compute", 2)
 
 
 def test_a_gap_that_nothing_explains_is_waiting() -> None:
     acts = [act(10, 20, launch=1), act(500, 520, launch=2)]
     found = path(rank(acts), 10, 520)
     assert brief(found) == [("compute", 10), ("wait", 480), ("compute", 20)]
-    assert found[1].reason == "unexplained"
+    assert found[1]["reason"] == "unexplained"
     tables = critical([RankInput(3, rank_graph(rank(acts), [step(10, 520)], 0))], [])  # type: ignore[arg-type]
     (row,) = tables.steps
     assert row["replay_error_ratio"] == pytest.approx(480 / 510)
@@ -117,7 +125,7 @@ def test_the_kernels_of_a_graph_wait_for_calls_inside_it() -> None:
         act(10, 40, launch=1), act(41, 90, launch=1, kind=Kind.COMM, call=0, stream=NCCL), act(95, 120, launch=1),
     ]  # fmt: skip
     calls = [call("tp", ts=41 * US, dur=49 * US, device=0, stream=NCCL, call_ts=1 * US, n_activities=1)]
-    assert [s.kind for s in path(rank(acts, calls), 10, 120)] == [
+    assert [s["kind"] for s in path(rank(acts, calls), 10, 120)] == [
         "compute", "launch", "unsplit", "launch", "compute"
     ]  # fmt: skip
 

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from tracekit.analysis.critical.compress import rank_graph
 from tracekit.analysis.critical.joint import RankInput
 from tracekit.analysis.critical.run import CriticalTables, critical
 from tracekit.analysis.crossrank.clocks import Clock
+from tracekit.analysis.tables import to_rows
 from tracekit.model import NO_TIME, Kind
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -49,7 +50,7 @@ def tables(*inputs: RankInput, **match: Any) -> CriticalTables:
 
 
 def brief(found: CriticalTables) -> list[tuple[int, str, int, int]]:
-    return [(p["rank"], p["kind"], p["ts_ns"] // US, p["dur_ns"] // US) for p in found.path]
+    return [(p["rank"], p["kind"], p["ts_ns"] // US, p["dur_ns"] // US) for p in to_rows(found.path)]
 
 
 def test_the_late_rank_is_on_the_path_and_waiting_is_not() -> None:
@@ -97,7 +98,7 @@ def test_an_order_of_recordings_changes_nothing() -> None:
 def test_a_call_that_cannot_be_split_stays_whole_with_its_reason() -> None:
     a, b = (replace_why(one, "not-synchronising") for one in (recording(0, 40), recording(1, 150)))
     found = tables(a, b, reason="not-synchronising")
-    assert {p["reason"] for p in found.path if p["kind"] == "unsplit"} == {"not-synchronising"}
+    assert {p["reason"] for p in to_rows(found.path) if p["kind"] == "unsplit"} == {"not-synchronising"}
     assert {w["reason"] for w in found.what_if if w["what"] == "perfect-overlap"} == {"unsplit"}
 
 
@@ -122,7 +123,7 @@ def test_clocks_that_contradict_the_call_show_in_the_replay_and_forbid_what_if()
     (step,) = found.steps
     assert step["replay_error_ratio"] > 0.05
     assert {w["reason"] for w in found.what_if} == {"replay-error"}
-    assert sum(p["dur_ns"] for p in found.path) == step["dur_ns"]
+    assert sum(p["dur_ns"] for p in to_rows(found.path)) == step["dur_ns"]
 
 
 def test_a_rank_without_a_common_clock_is_left_out() -> None:
@@ -139,7 +140,7 @@ def test_recordings_without_any_common_clock_have_no_path_but_a_finding() -> Non
     for one in pair:
         one.clock = Clock("not-connected")
     found = tables(*pair)
-    assert (found.path, found.steps, found.what_if) == ([], [], [])
+    assert (found.path.num_rows, found.steps, found.what_if) == (0, [], [])
     assert [f["code"] for f in found.findings] == ["critical-path-clock"]
 
 

@@ -16,7 +16,8 @@ MS = 1_000_000
 
 
 def analysed(*paths: Path) -> dict[str, Any]:
-    return dict(tk.analyze([str(p) for p in paths], detail=False, workers=1).run.tables)
+    run = tk.analyze([str(p) for p in paths], detail=False, workers=1).run
+    return run.tables | {"critical_path": run.rows("critical_path")}
 
 
 def exact(tables: dict[str, Any]) -> None:

@@ -18,6 +18,10 @@ PIPELINE = ("--layout", "tp=2,pp=2,dp=2", "--layers", "4", "--micro-batches", "4
 FSDP = ("--layout", "dp=4", "--layers", "3", "--micro-batches", "1", "--data-parallel", "fsdp")
 
 
+def tables(result: tk.Result) -> dict[str, Any]:
+    return result.run.tables | {"critical_path": result.run.rows("critical_path")}
+
+
 @pytest.fixture(scope="module")
 def job(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """Tables of simulated jobs, each made once."""
@@ -29,7 +33,7 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Any:
             cli, ["simulate", *args, "--steps", str(steps), "-o", str(folder)], catch_exceptions=False
         )
         assert result.exit_code == 0, result.output
-        return dict(tk.analyze(folder, detail=False, workers=1).run.tables)
+        return tables(tk.analyze(folder, detail=False, workers=1))
 
     return made
 
@@ -196,7 +200,7 @@ def test_one_rank_alone_has_a_path_but_no_split(job: Any, tmp_path: Path) -> Non
     assert CliRunner().invoke(cli, args, catch_exceptions=False).exit_code == 0
     one = sorted(folder.glob("*.json*"))
     rank0 = next(p for p in one if p.name != "truth.json")
-    found = dict(tk.analyze(rank0, detail=False, workers=1).run.tables)
+    found = tables(tk.analyze(rank0, detail=False, workers=1))
     (step,) = found["critical_steps"]
     assert step["reason"] == "one-rank"
     assert step["comm_ns"] == 0

@@ -13,8 +13,9 @@ from tracekit.analysis.crossrank.clocks import Clock, align_clocks
 from tracekit.analysis.crossrank.flat import Flat, flatten
 from tracekit.analysis.crossrank.imbalance import imbalance_rows
 from tracekit.analysis.crossrank.matching import Match, Matched, match
+from tracekit.analysis.crossrank.sites import waiting_rows
 from tracekit.analysis.crossrank.streams import find_streams
-from tracekit.analysis.crossrank.tables import match_rows, waiting_rows
+from tracekit.analysis.crossrank.tables import match_rows
 from tracekit.analysis.crossrank.waiting import Waits, bus_factor, verdict, waits
 from tracekit.model import NO_TIME
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import accuracy
 import pytest
+from msgspec.structs import replace
 
 from tracekit.label import label_rank, load_rules
 from tracekit.parsers import parse

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 from layout_builder import MEGATRON, TABLES, group, mesh
+from msgspec.structs import replace
 
 from tracekit.label import load_rules
 from tracekit.label.layout import JobGroup, Layout, MapEntry, Solution, parse_layout, solve

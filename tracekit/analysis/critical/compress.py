@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec import Struct, field
 
+from tracekit.analysis.alike import call_kinds
 from tracekit.analysis.critical.depend import NEVER, Dependencies, depend
 from tracekit.analysis.critical.items import Items, items_of
-from tracekit.analysis.critical.parts import PARTS, NodeKind, Part, RankGraph
+from tracekit.analysis.critical.parts import PARTS, NodeKind, Part, RankGraph, position_of_max
 from tracekit.model import NO_TIME
 
 if TYPE_CHECKING:
@@ -17,7 +18,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from tracekit.analysis.critical.parts import Flags, Ints
+    from tracekit.analysis.alike import CallKinds
+    from tracekit.analysis.critical.parts import Ints
     from tracekit.model import HostTimes, LabelledRank
 
 Row = dict[str, Any]
@@ -25,12 +27,17 @@ HOST_GAP_NS = 50_000
 """Longer gaps between operators of a host trace get a segment of their own."""
 
 
-def rank_graph(labelled: LabelledRank, steps: Sequence[Row], origin: int) -> RankGraph | None:
-    """The compressed graph of one rank; None where its files show no work. steps: its rows of the table `steps`."""
+def rank_graph(
+    labelled: LabelledRank, steps: Sequence[Row], origin: int, kinds: CallKinds | None = None
+) -> RankGraph | None:
+    """The compressed graph of one rank; None where its files show no work.
+
+    steps: its rows of the table `steps`; kinds: of its calls, where known already.
+    """
     items = items_of(labelled)
     if items is None or not len(items.ts):
         return None
-    links = depend(items, labelled.calls, labelled.host)
+    links = depend(items, kinds or call_kinds(labelled.calls), labelled.host)
     edges = _edge_items(items, steps, origin)
     runs = _runs(items, links, [i for i, *_ in edges])
     build = _Builder(items, links, runs, labelled.host)
@@ -57,8 +64,7 @@ def _edge_items(items: Items, steps: Sequence[Row], origin: int) -> list[tuple[i
     return sorted(out.items(), key=lambda pair: pair[1][1])
 
 
-@dataclass(slots=True)
-class _Runs:
+class _Runs(Struct):
     """Items cut into runs: first and last item of each, and the run of each item."""
 
     first: NDArray[np.intp]
@@ -86,8 +92,7 @@ def _runs(items: Items, links: Dependencies, edges: Sequence[int]) -> _Runs:
     return _Runs(first, np.append(first[1:], n) - 1, np.cumsum(cut) - 1)
 
 
-@dataclass
-class _Builder:
+class _Builder(Struct, dict=True):
     """Nodes and edges under construction; -1 stands for the beginning of the recording."""
 
     items: Items
@@ -114,7 +119,7 @@ class _Builder:
         self.end = total + len(edges) + len(self.links.waits)
         first, last = runs.first, runs.last
         run_out = np.where(self.comm, items.end[first], items.reach[last])
-        longest = _position_of_max(np.where(items.advance > 0, items.end - items.ts, 0), first)
+        longest = position_of_max(np.where(items.advance > 0, items.end - items.ts, 0), first)
         count = self.end + 1
         time, kind = np.zeros(count, np.int64), np.full(count, NodeKind.RUN, np.int8)
         name, lane, call = (np.full(count, -1, np.int32) for _ in range(3))
@@ -204,7 +209,7 @@ class _Builder:
         ready = links.ready + links.delay
         done = self.compute + self.copy + self.gaps
         value = np.where(links.ready > NEVER, ready + items.advance - done[1:], NEVER)
-        at = _position_of_max(value, runs.first)
+        at = position_of_max(value, runs.first)
         bare = self.comm | (self.edge >= 0)
         at = np.where(bare, runs.first, at)
         run = np.flatnonzero(links.ready[at] > NEVER)
@@ -283,18 +288,4 @@ def _running(values: Ints) -> Ints:
     """Sum of all values before each position, and of all."""
     out = np.zeros(len(values) + 1, np.int64)
     np.cumsum(values, out=out[1:])
-    return out
-
-
-def _position_of_max(value: Ints, first: NDArray[np.intp]) -> NDArray[np.intp]:
-    """Position of the (first) largest value of each run of items."""
-    if not len(first):
-        return first
-    best = np.maximum.reduceat(value, first)
-    size = np.diff(np.append(first, len(value)))
-    hits: Flags = value == np.repeat(best, size)
-    at = np.flatnonzero(hits)
-    run = np.repeat(np.arange(len(first)), size)[at]
-    out = np.zeros(len(first), np.intp)
-    out[run[::-1]] = at[::-1]
     return out

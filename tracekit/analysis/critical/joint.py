@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec import Struct, field
 
 from tracekit.analysis.critical.parts import PARTS, NodeKind, Part
 from tracekit.model import NO_TIME
@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 
 
-@dataclass(slots=True)
-class RankInput:
+class RankInput(Struct):
     """One recording: its graph, ns from its times to the run's axis, and the clock from there to the common one.
 
     match: position in `matches` of each call (NO_TIME = none), why: reason for which a call has no waiting (None =
@@ -39,8 +38,7 @@ class RankInput:
     expected: Ints | None = None
 
 
-@dataclass(slots=True)
-class Joint:
+class Joint(Struct):
     """All ranks: N nodes and M edges, times int64 ns on the common clock.
 
     time (N); kind (N): `NodeKind`, -1 = all ranks of a call have come (hub), -2 = beginning of a recording; part (N):
@@ -165,8 +163,7 @@ def _mark_steps(j: Joint) -> None:
     j.whole = whole
 
 
-@dataclass(slots=True)
-class _Calls:
+class _Calls(Struct):
     """Calls of all recordings in one row: base (recording → its first), arrival and done: nodes, -1 = none."""
 
     base: list[int]
@@ -249,25 +246,27 @@ def _finish(j: Joint, hub: Ints, tied: Ints) -> None:
     np.maximum.at(last, tied, j.time[hub])
     waits = np.zeros(len(j.time), np.bool_)
     waits[tied] = True
-    why = np.full(len(done), -1, np.int16)
-    reasons: dict[str, int] = {}
-    for i in np.flatnonzero(~waits[done]).tolist():
-        why[i] = _reason(j, int(j.part[done[i]]), int(j.local[done[i]]), reasons)
-    j.reasons = list(reasons)
+    why = _reasons(j, done, ~waits[done])
     src, dst = np.concatenate([arrival, hub]), np.concatenate([done, tied])
     transfer = np.maximum(j.time[dst] - last[dst], 0)
     _add(j, src, dst, transfer, np.concatenate([why, np.full(len(hub), -1, np.int16)]))
 
 
-def _reason(j: Joint, part: int, node: int, reasons: dict[str, int]) -> int:
-    one = j.inputs[part]
-    call = int(one.graph.call[node])
-    text: str | None = "one-rank"
-    if call < 0:
-        text = "no-call"
-    elif one.why is not None:
-        text = one.why[call] or ("eager-send" if one.graph.ops[call] == "send" else "unmatched")
-    return reasons.setdefault(text or "unmatched", len(reasons))
+def _reasons(j: Joint, done: Ints, alone: Flags) -> NDArray[np.int16]:
+    """Why calls that are `alone` wait for nobody (into `reasons`, made here), by their ends; -1 for the others."""
+    out = np.full(len(done), -1, np.int16)
+    number = {"no-call": 0, "one-rank": 1}
+    for p, one in enumerate(j.inputs):
+        rows = np.flatnonzero(alone & (j.part[done] == p))
+        call = one.graph.call[j.local[done[rows]]]
+        out[rows] = call >= 0
+        if one.why is not None:
+            ops = one.graph.ops
+            known = call[call >= 0].tolist()
+            texts = [one.why[c] or ("eager-send" if ops[c] == "send" else "unmatched") for c in known]
+            out[rows[call >= 0]] = [number.setdefault(text, len(number)) for text in texts]
+    j.reasons = list(number)
+    return out
 
 
 def _add(j: Joint, src: Ints, dst: Ints, ns: Ints, why: NDArray[np.int16]) -> None:

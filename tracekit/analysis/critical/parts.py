@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
+import numpy as np
+from msgspec import Struct
+
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
     Ints = NDArray[np.int64]
@@ -40,8 +41,7 @@ class NodeKind(IntEnum):
     END = 5  # all work of the recording is over
 
 
-@dataclass(slots=True)
-class RankGraph:
+class RankGraph(Struct):
     """The graph of one recording; times int64 ns from the recording's origin. n nodes, m edges, in order of time.
 
     time (n); kind (n) `NodeKind`; step (n): position of the step (in `steps`) in which the node lies, -1 = before all;
@@ -75,3 +75,17 @@ class RankGraph:
     strategies: list[str]
     ops: list[str]
     on_host: bool
+
+
+def position_of_max(value: Ints, first: NDArray[np.intp]) -> NDArray[np.intp]:
+    """Position of the (first) largest value of each run of items."""
+    if not len(first):
+        return first
+    best = np.maximum.reduceat(value, first)
+    size = np.diff(np.append(first, len(value)))
+    hits: Flags = value == np.repeat(best, size)
+    at = np.flatnonzero(hits)
+    run = np.repeat(np.arange(len(first)), size)[at]
+    out = np.zeros(len(first), np.intp)
+    out[run[::-1]] = at[::-1]
+    return out

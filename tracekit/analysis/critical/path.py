@@ -2,201 +2,186 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import Struct
 
-from tracekit.analysis.critical.depend import TOGETHER_NS
 from tracekit.analysis.critical.joint import HUB
-from tracekit.analysis.critical.parts import Part
+from tracekit.analysis.critical.parts import position_of_max
+from tracekit.analysis.critical.pieces import COMM, COPY, HOST, LAUNCH, UNSPLIT, WAIT, Piece, pieces_of
 from tracekit.model import NO_TIME
 
 if TYPE_CHECKING:
-    from tracekit.analysis.critical.joint import Joint
-    from tracekit.analysis.critical.parts import RankGraph
+    from collections.abc import Sequence
 
-KINDS = ("compute", "comm", "unsplit", "copy", "launch", "host", "sync", "wait")
+    from numpy.typing import NDArray
+
+    from tracekit.analysis.critical.joint import Joint
+    from tracekit.analysis.critical.parts import Flags, Ints
+    from tracekit.analysis.critical.pieces import Pieces
+
 NOT_WAITING = ("eager-send",)
 """Reasons for which a call is not split, because it waits for nobody."""
-_ROUNDING = 1_000
-"""A thousandth of an edge may be lost between two clocks that run at different speeds."""
 
 
-@dataclass(slots=True)
-class Segment:
-    """A stretch of the path on one recording, ns on the common clock; ends where the next one starts."""
+class Segments(Struct):
+    """Stretches of paths, each on one recording, path after path and in order of time; int64 (n) each.
 
-    part: int
-    kind: str
-    start: int
-    end: int
-    lane: int = -1
-    thread: int = -1
-    name: str = ""
-    gap: int = 0
-    copy: int = 0
-    count: int = 0
-    call: int = -1
-    match: int = -1
-    reason: str | None = None
-    longest: int = 0
+    path: position among the paths asked for; part: recording (-1 = none); kind: position in `KINDS`; start, end: ns on
+    the common clock, a segment ends where the next one starts; lane, thread: of the recording (-1 = none); name: into
+    `Walk.names`; gap, copy: ns of it; count: activities; call: of the recording; match; reason: into `Walk.reasons`;
+    longest: ns of what it is named after.
+    """
 
-    def by_kind(self, on_host: bool) -> dict[str, int]:
-        """ns of each kind; they add up to the length."""
-        out = {self.kind: self.end - self.start - self.gap - self.copy}
-        for kind, ns in (("host" if on_host else "launch", self.gap), ("copy", self.copy)):
-            if ns:
-                out[kind] = out.get(kind, 0) + ns
-        return out
+    path: Ints
+    part: Ints
+    kind: Ints
+    start: Ints
+    end: Ints
+    lane: Ints
+    thread: Ints
+    name: Ints
+    gap: Ints
+    copy: Ints
+    count: Ints
+    call: Ints
+    match: Ints
+    reason: Ints
+    longest: Ints
+
+    def __len__(self) -> int:
+        return len(self.path)
+
+    def by_kind(self, on_host: Flags) -> list[tuple[NDArray[np.intp], Ints, Ints]]:
+        """(segments, kind, ns): what each consists of; adds up to its length. on_host: of each recording."""
+        gaps, copies = np.flatnonzero(self.gap), np.flatnonzero(self.copy)
+        return [
+            (np.arange(len(self)), self.kind, self.end - self.start - self.gap - self.copy),
+            (gaps, np.where(on_host[self.part[gaps]], HOST, LAUNCH), self.gap[gaps]),
+            (copies, np.full(len(copies), COPY), self.copy[copies]),
+        ]
 
 
 class Walk:
-    """The graph in a form to walk back through."""
+    """The graph in a form to walk back through. names, reasons: what `Segments` refers to."""
 
     def __init__(self, joint: Joint) -> None:
         self.joint = joint
         source, target = joint.time[joint.src], joint.time[joint.dst]
-        edges = np.flatnonzero(source <= target)
-        source, dst = source[edges], joint.dst[edges]
-        order = np.lexsort((-edges, source, source + joint.weight[edges], dst))
-        best = order[np.append(dst[order][1:] != dst[order][:-1], True)] if len(order) else order
         self.weight = joint.weight
-        self._cause = np.full(len(joint.time), -1, np.int64)
-        self._cause[dst[best]] = edges[best]
+        edges = np.flatnonzero(source <= target)
+        edges = edges[np.argsort(joint.dst[edges], kind="stable")]
+        source, dst = source[edges], joint.dst[edges]
+        first = np.flatnonzero(np.append(True, dst[1:] != dst[:-1])) if len(dst) else np.empty(0, np.intp)
+        done = source + self.weight[edges]
+        last = np.maximum.reduceat(done, first) if len(dst) else done
+        latest = np.where(done == np.repeat(last, np.diff(np.append(first, len(dst)))), source, NO_TIME)
+        best = edges[position_of_max(latest, first)]
+        self._cause, self._before = np.full((2, len(joint.time)), -1, np.int64)
+        self._cause[joint.dst[best]], self._before[joint.dst[best]] = best, joint.src[best]
+        self.names = [name for one in joint.inputs for name in one.graph.names]
+        self.reasons = [*joint.reasons, "unexplained", "recording-begins"]
 
     def cause(self, node: int) -> int:
         """Edge of what a node waited for last; -1 for a beginning. Of equal ones the latest source, then the first."""
         return int(self._cause[node])
 
-    def path(self, start: int, end_node: int) -> list[Segment]:
-        """Segments from `start` to the time of a node, in order; their lengths add up to the difference."""
-        j, node = self.joint, end_node
-        out: list[Segment] = []
-        at = int(j.time[node])
-        seen: set[int] = set()
-        while at > start:
-            edge = -1 if node in seen else self.cause(node)
-            seen.add(node)
-            if edge < 0:
-                out.append(Segment(int(j.part[node]), "wait", start, at, reason="recording-begins"))
-                break
-            source = int(j.src[edge])
-            since = max(int(j.time[source]), start)
-            if since < at:
-                out += self._segments(edge, int(j.time[source]), at, start)
-            node, at = source, since
-        return _merged(out[::-1])
+    def paths(self, spans: Sequence[tuple[int, int]]) -> Segments:
+        """For each (start, node) the segments from `start` to the node's time; lengths add up to the difference."""
+        found = [self._back(start, node) for start, node in spans]
+        path = np.repeat(np.arange(len(spans)), [len(edges) for edges, _ in found])
+        edges, nodes = (np.array([x for pair in found for x in pair[i]], np.int64) for i in (0, 1))
+        start = np.array([s for s, _ in spans], np.int64)[path]
+        return _merged(self._segments(edges, nodes, path, start))
 
-    def _segments(self, edge: int, since: int, until: int, start: int) -> list[Segment]:
-        """What lies on an edge, last first, from `start` on."""
+    def _back(self, start: int, node: int) -> tuple[list[int], list[int]]:
+        """Edges in order of time and the nodes they lead to; edge -1: before it there is no recording."""
+        time, cause, before = self.joint.time.data, self._cause.data, self._before.data
+        edges: list[int] = []
+        nodes: list[int] = []
+        seen: set[int] = set()
+        at = time[node]
+        while at > start:
+            edge = -1 if node in seen else cause[node]
+            since = start if edge < 0 else time[before[node]]
+            if since < at:
+                edges.append(edge)
+                nodes.append(node)
+            seen.add(node)
+            node, at = before[node], since
+        return edges[::-1], nodes[::-1]
+
+    def _segments(self, edges: Ints, nodes: Ints, path: Ints, start: Ints) -> Segments:
+        """What lies on edges, each from its `start` on."""
         j = self.joint
-        node = int(j.dst[edge])
-        parts = _fitted(j.parts[edge].tolist(), until - since)
-        part = int(j.part[node])
-        g, local = j.inputs[part].graph, int(j.local[node])
-        out = []
-        for segment in _of_edge(g, local, part, parts, until):
-            if segment.kind in ("comm", "unsplit"):
-                self._call(segment, edge)
-            if segment.end <= start:
-                break
-            if segment.start < start:
-                _clip(segment, start)
-            out.append(segment)
+        part, begins = j.part[nodes].astype(np.int64), edges < 0
+        until = j.time[nodes]
+        length = until - np.where(begins, start, j.time[j.src[edges]])
+        parts = np.where(begins[:, None], 0, j.parts[edges])
+        on_host = np.array([one.graph.on_host for one in j.inputs], np.bool_)[part]
+        p = pieces_of(parts, until, length, start, on_host)
+        at = {name: column[p.edge] for name, column in self._about(part, nodes).items()}
+        comm, host = p.kind == COMM, (p.piece == Piece.HOST) | (p.piece == Piece.SYNC)
+        call, edge = np.where(comm, at["call"], -1), edges[p.edge]
+        reason = self._reason(p, edge)
+        splits = np.array([r in NOT_WAITING for r in self.reasons] + [True], np.bool_)
+        return Segments(
+            path[p.edge], part[p.edge], np.where(comm & ~splits[reason], UNSPLIT, p.kind), p.start, p.end,
+            np.where(host | (edge < 0), -1, at["lane"]), np.where(host, at["thread"], -1),
+            np.where(p.working | (p.piece == Piece.LAUNCH), at["name"], -1), p.gap, p.copy,
+            np.where(comm, 1, np.where(p.working, at["count"], 0)), call,
+            np.where(comm, self._match(edge, part[p.edge], call), -1), reason, p.longest,
+        )  # fmt: skip
+
+    def _about(self, part: Ints, nodes: Ints) -> dict[str, Ints]:
+        """Columns of the recordings' graphs for nodes of the whole; names into `names`."""
+        j = self.joint
+        local = j.local[nodes]
+        out = {name: np.full(len(nodes), -1, np.int64) for name in ("lane", "thread", "name", "count", "call")}
+        named = 0
+        bounds = np.searchsorted(part, np.arange(len(j.inputs) + 1), sorter=(order := np.argsort(part, kind="stable")))
+        for p, one in enumerate(j.inputs):
+            rows = order[bounds[p] : bounds[p + 1]]
+            for name, column in out.items():
+                column[rows] = getattr(one.graph, name)[local[rows]]
+            out["name"][rows] += named
+            named += len(one.graph.names)
         return out
 
-    def _call(self, s: Segment, edge: int) -> None:
+    def _reason(self, p: Pieces, edge: Ints) -> Ints:
+        """Why a call is not split, or what waiting has to do with; -1 = nothing to say."""
+        out = np.where(p.kind == COMM, np.maximum(self.joint.why[edge].astype(np.int64), -1), -1)
+        out[p.kind == WAIT] = self.reasons.index("unexplained", len(self.joint.reasons))
+        out[edge < 0] = len(self.reasons) - 1
+        return out
+
+    def _match(self, edge: Ints, part: Ints, call: Ints) -> Ints:
+        """Match of a call: of the hub that its transfer follows, else the recording's own; negative = none."""
         j = self.joint
-        why = int(j.why[edge])
-        s.reason = j.reasons[why] if why >= 0 else None
-        s.kind = "comm" if s.reason is None or s.reason in NOT_WAITING else "unsplit"
-        source = int(j.src[edge])
-        if j.kind[source] == HUB:
-            s.match = int(j.match[source])
-        else:
-            one = j.inputs[s.part]
-            if s.call >= 0 and one.match is not None and one.match[s.call] != NO_TIME:
-                s.match = int(one.match[s.call])
+        source = j.src[edge]
+        out = np.where(j.kind[source] == HUB, j.match[source], -1)
+        own = (j.kind[source] != HUB) & (call >= 0)
+        for p in np.unique(part[own]).tolist():
+            match = j.inputs[p].match
+            if match is not None:
+                rows = np.flatnonzero(own & (part == p))
+                out[rows] = match[call[rows]]
+        return out
 
 
-def _fitted(parts: list[int], length: int) -> list[int]:
-    """Parts of an edge and what nothing explains, adding up to the time between its nodes.
-
-    Clocks that run at different speeds, or that are wrong by their error, leave a little too much or too little.
-    """
-    left = length - sum(parts)
-    if left > 0 and left * _ROUNDING <= length and any(parts):
-        parts[max(range(len(parts)), key=parts.__getitem__)] += left
-        left = 0
-    for i in range(len(parts)):
-        if left >= 0:
-            break
-        cut = min(max(parts[i], 0), -left)
-        parts[i] -= cut
-        left += cut
-    return [*parts, max(left, 0)]
-
-
-def _of_edge(g: RankGraph, local: int, part: int, parts: list[int], until: int) -> list[Segment]:
-    """Segments of an edge, the last first: work at its end, before that the launch, the host, what is unexplained."""
-    *_, unexplained = parts
-    lane, thread = int(g.lane[local]), int(g.thread[local])
-    out: list[Segment] = []
-
-    def put(kind: str, ns: int) -> Segment:
-        end = out[-1].start if out else until
-        out.append(Segment(part, kind, end - ns, end))
-        return out[-1]
-
-    name, count = g.names[g.name[local]], int(g.count[local])
-    if parts[Part.LAUNCH] <= TOGETHER_NS and parts[Part.COMPUTE]:
-        parts[Part.GAP] += parts[Part.LAUNCH]
-        parts[Part.LAUNCH] = 0
-    run = parts[Part.COMPUTE] + parts[Part.COPY] + parts[Part.GAP]
-    if parts[Part.COMM]:
-        s = put("comm", parts[Part.COMM])
-        s.lane, s.name, s.call, s.count = lane, name, int(g.call[local]), 1
-    if run:
-        only_gap = run == parts[Part.GAP]
-        kind = ("host" if g.on_host else "launch") if only_gap else "compute" if parts[Part.COMPUTE] else "copy"
-        s = put(kind, run)
-        s.lane, s.longest = lane, run
-        if not only_gap:
-            s.name, s.count, s.gap = name, count, parts[Part.GAP]
-            s.copy = parts[Part.COPY] if kind == "compute" else 0
-    if parts[Part.LAUNCH]:
-        s = put("launch", parts[Part.LAUNCH])
-        s.lane, s.name = lane, name
-    if parts[Part.SYNC]:
-        put("sync", parts[Part.SYNC]).thread = thread
-    if parts[Part.HOST]:
-        put("host", parts[Part.HOST]).thread = thread
-    if unexplained:
-        s = put("wait", unexplained)
-        s.lane, s.reason = lane, "unexplained"
-    return out
-
-
-def _clip(s: Segment, start: int) -> None:
-    """Cut the beginning off; gaps and copies lose in proportion."""
-    whole, left = s.end - s.start, s.end - start
-    s.gap, s.copy, s.start = s.gap * left // whole, s.copy * left // whole, start
-
-
-def _merged(segments: list[Segment]) -> list[Segment]:
+def _merged(s: Segments) -> Segments:
     """Neighbours on one stream or thread of one kind as one segment, named after the longest."""
-    out: list[Segment] = []
-    for s in segments:
-        last = out[-1] if out else None
-        if (
-            last is None
-            or s.kind in ("comm", "unsplit")
-            or (last.part, last.kind, last.lane, last.thread) != (s.part, s.kind, s.lane, s.thread)
-        ):
-            out.append(s)
-            continue
-        last.end, last.gap, last.copy, last.count = s.end, last.gap + s.gap, last.copy + s.copy, last.count + s.count
-        if s.longest > last.longest:
-            last.name, last.longest = s.name, s.longest
+    starts = (s.kind == COMM) | (s.kind == UNSPLIT)
+    starts[:1] = True
+    for column in (s.path, s.part, s.kind, s.lane, s.thread):
+        starts[1:] |= column[1:] != column[:-1]
+    first = np.flatnonzero(starts)
+    if len(first) == len(s):
+        return s
+    out = Segments(*(getattr(s, name)[first] for name in s.__struct_fields__))
+    out.end = s.end[np.append(first[1:], len(s)) - 1]
+    out.gap, out.copy, out.count = (np.add.reduceat(column, first) for column in (s.gap, s.copy, s.count))
+    longest = position_of_max(s.longest, first)
+    out.name, out.longest = s.name[longest], s.longest[longest]
     return out

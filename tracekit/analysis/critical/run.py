@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct, field
+
 from tracekit.analysis.critical.joint import join, on_one_clock
-from tracekit.analysis.critical.path import KINDS, Walk
+from tracekit.analysis.critical.path import Walk
+from tracekit.analysis.critical.pieces import KINDS
+from tracekit.analysis.critical.segments import Shares, path_table
 from tracekit.analysis.critical.whatif import MOST_ERROR, replayed
+from tracekit.analysis.tables import from_rows
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    import pyarrow as pa
+
     from tracekit.analysis.critical.joint import Joint, RankInput
-    from tracekit.analysis.critical.path import Segment
     from tracekit.analysis.critical.whatif import Replayed
 
 Row = dict[str, Any]
@@ -22,11 +26,10 @@ COSTLY = 0.03
 """Share of a step from which on a straggler is a finding."""
 
 
-@dataclass(slots=True)
-class CriticalTables:
-    """Rows of `critical_path`, `critical_steps`, `critical_shares`, of the critical path's `what_if`, and findings."""
+class CriticalTables(Struct):
+    """The table `critical_path`; rows of `critical_steps`, `critical_shares`, its `what_if`, and findings."""
 
-    path: list[Row] = field(default_factory=list)
+    path: pa.Table = field(default_factory=lambda: from_rows("critical_path", []))
     steps: list[Row] = field(default_factory=list)
     shares: list[Row] = field(default_factory=list)
     what_if: list[Row] = field(default_factory=list)
@@ -51,18 +54,18 @@ def critical(
     walk = Walk(joint)
     again = replayed(joint, stages)
     reason = _limit(inputs, kept, world)
-    for s, number in enumerate(joint.steps):
-        begin, last = joint.window(s)
-        segments = walk.path(begin, last)
-        length = int(joint.time[last]) - begin
-        if length <= 0:
-            continue
-        out.path += [_segment(joint, number, i, x) for i, x in enumerate(segments)]
-        shares = _shares(joint, number, segments, length)
-        out.shares += shares
+    windows = {s: joint.window(s) for s in range(len(joint.steps))}
+    windows = {s: (begin, last) for s, (begin, last) in windows.items() if joint.time[last] > begin}
+    segments = walk.paths(list(windows.values()))
+    out.path = path_table(walk, segments, [joint.steps[s] for s in windows])
+    shares = Shares(joint, segments)
+    for place, (s, (begin, last)) in enumerate(windows.items()):
+        number, length = joint.steps[s], int(joint.time[last]) - begin
+        own = shares.rows(place, number, length)
+        out.shares += own
         base = again.base[s]
         error = None if base is None else again.missed[s] / length
-        out.steps.append(_step(joint, s, segments, shares, begin, length) | {
+        out.steps.append(_step(joint, s, shares.recordings(place), own, begin, length) | {
             "last_rank": joint.inputs[joint.part[last]].rank, "replayed_ns": base, "replay_error_ratio": error,
             "reason": reason,
         })  # fmt: skip
@@ -112,48 +115,13 @@ def _limit(inputs: Sequence[RankInput], kept: Sequence[RankInput], world: int | 
     return "one-rank" if len(kept) == 1 and world != 1 else None
 
 
-def _segment(joint: Joint, number: int, place: int, s: Segment) -> Row:
-    g = joint.inputs[s.part].graph if s.part >= 0 else None
-    lane = g.lanes[s.lane] if g is not None and s.lane >= 0 else (None, None)
-    call = s.call if s.call >= 0 else None
-    return {
-        "step": number, "segment": place, "rank": joint.inputs[s.part].rank if g is not None else None,
-        "device": lane[0], "stream": lane[1],
-        "thread": g.threads[s.thread] if g is not None and s.thread >= 0 else None, "kind": s.kind,
-        "strategy": g.strategies[call] if g is not None and call is not None else None,
-        "op": g.ops[call] if g is not None and call is not None else None, "name": s.name or None,
-        "ts_ns": s.start, "dur_ns": s.end - s.start, "gap_ns": s.gap, "copy_ns": s.copy, "count": s.count,
-        "call_id": call, "match_id": s.match if s.match >= 0 else None, "reason": s.reason,
-    }  # fmt: skip
-
-
-def _shares(joint: Joint, number: int, segments: Sequence[Segment], length: int) -> list[Row]:
-    sums: dict[tuple[int, str, str | None], list[int]] = defaultdict(lambda: [0, 0])
-    for s in segments:
-        g = joint.inputs[s.part].graph if s.part >= 0 else None
-        for kind, ns in s.by_kind(g is not None and g.on_host).items():
-            comm = kind in ("comm", "unsplit") and g is not None
-            strategy = (g.strategies[s.call] if s.call >= 0 else "unknown") if comm and g is not None else None
-            into = sums[s.part, kind, strategy]
-            into[0] += ns
-            into[1] += 1
-    order = sorted(sums.items(), key=lambda kv: (kv[0][0], -kv[1][0], str(kv[0])))
-    return [
-        {
-            "step": number, "rank": joint.inputs[part].rank if part >= 0 else None, "kind": kind, "strategy": strategy,
-            "dur_ns": ns, "ratio": ns / length, "segments": count,
-        }
-        for (part, kind, strategy), (ns, count) in order
-    ]  # fmt: skip
-
-
-def _step(joint: Joint, s: int, segments: Sequence[Segment], shares: Sequence[Row], begin: int, length: int) -> Row:
+def _step(joint: Joint, s: int, visited: int, shares: Sequence[Row], begin: int, length: int) -> Row:
     present = joint.starts[s]
     clocks = [joint.inputs[p].clock for p in present]
     kinds = {f"{kind}_ns": sum(r["dur_ns"] for r in shares if r["kind"] == kind) for kind in KINDS}
     return {
         "step": joint.steps[s], "ts_ns": begin, "dur_ns": length, "complete": joint.whole[s], "ranks": len(present),
-        "ranks_on_path": len({x.part for x in segments}), **kinds,
+        "ranks_on_path": visited, **kinds,
         "clock_error_ns": max((c.error_ns or 0 for c in clocks if c is not None), default=None),
     }  # fmt: skip
 

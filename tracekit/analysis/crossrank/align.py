@@ -15,10 +15,10 @@ Where no shift or several fit, whole steps are matched one by one, if step marke
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import Struct
 
 from tracekit.model import NO_TIME
 
@@ -39,8 +39,7 @@ _ANY = 1 << 61
 _SEED = 0x7ACE
 
 
-@dataclass(slots=True)
-class Sequence:
+class Sequence(Struct):
     """The calls of one group in one recording, in call order.
 
     code: int64 signature; step: int64 (-1 = none); start, end: int64 ns (`NO_TIME` = unknown; end only where the
@@ -66,8 +65,7 @@ class Sequence:
         return len(self.code)
 
 
-@dataclass(frozen=True, slots=True)
-class Aligned:
+class Aligned(Struct, frozen=True):
     """Call j of b is call j + shift of a; `clock`: bounds (ns) of what to add to b's times, by causality."""
 
     shift: int
@@ -75,8 +73,7 @@ class Aligned:
     candidates: int
 
 
-@dataclass(frozen=True, slots=True)
-class Refused:
+class Refused(Struct, frozen=True):
     """No alignment, and why: `contents-differ`, `steps-differ`, `clocks-differ` or `ambiguous`."""
 
     reason: str

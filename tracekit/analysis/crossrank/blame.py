@@ -11,16 +11,18 @@ Where there is nobody to compare with, or the last one cannot be told, the cause
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import Struct
 
-from tracekit.analysis.crossrank.lapse import UNKNOWN, WAITING, Lapse, excess
+from tracekit.analysis.crossrank.excess import Compared, excess, longer
+from tracekit.analysis.crossrank.flat import gathered
+from tracekit.analysis.crossrank.lapse import CAUSES, UNKNOWN, WAITING, Lapse
 from tracekit.model import NO_TIME
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
@@ -32,15 +34,12 @@ if TYPE_CHECKING:
 Origin = tuple[int | None, str]
 """(rank, cause); the rank is None where it cannot be told."""
 Shares = dict[Origin, float]
-MOST, ENOUGH, DEPTH = 1_500, 0.98, 200
-"""Calls that are followed, share of all waiting that is enough, and how far back."""
 LONGEST = 8
 """Waits of one time that are followed; the others are left unknown."""
-NOBODY: Shares = {(None, UNKNOWN): 1.0}
+NOBODY: Shares = {(None, CAUSES[UNKNOWN]): 1.0}
 
 
-@dataclass(frozen=True, slots=True)
-class Traced:
+class Traced(Struct, frozen=True):
     """Waiting of all ranks in one step's collectives, by origin; direct: of it what was for the origin itself."""
 
     step: int | None
@@ -52,150 +51,177 @@ class Traced:
 
 
 class Blame:
-    """Follows late arrivals; `lapses[part]` measures what a recording did in a time."""
+    """Follows late arrivals; `lapses[part]` measures what a recording did in a time.
+
+    A call that was waited for is known by its entry in `Flat`: the last to come to a collective, the other end of a
+    message. `own`: entry → shares of what it did more than its counterparts, but for waiting; `ahead`: entry → whom
+    it waited for itself, with the share of each.
+    """
 
     def __init__(
         self, parts: Sequence[RankCalls], matches: Sequence[Match], flat: Flat, waits: Waits, lapses: Sequence[Lapse]
     ) -> None:
-        self.parts, self.matches, self.flat, self.waits, self.lapses = parts, matches, flat, waits, lapses
-        self.entry = {pr: i for i, pr in enumerate(zip(flat.part.tolist(), flat.row.tolist(), strict=True))}
-        self.starts = [p.start.tolist() for p in parts]
-        self.ends = [p.end.tolist() for p in parts]
-        self.before = self._before()
+        self.parts, self.matches, self.flat, self.waits = parts, matches, flat, waits
+        self.p2p = np.fromiter((m.stream.kind == "p2p" for m in matches), np.bool_, len(matches))
+        self._windows(lapses)
+        self.own: dict[int, Shares] = {}
+        self.ahead: dict[int, list[tuple[int, float]]] = defaultdict(list)
         self.known: dict[int, Shares] = {}
 
-    def _before(self) -> dict[tuple[int, int], int]:
-        """(part, row) → row of the call before it in the same stream."""
-        out: dict[tuple[int, int], int] = {}
-        last: dict[tuple[int, int], int] = {}
-        for match in self.matches:
-            for p, r in zip(match.parts, match.rows, strict=True):
-                key = (id(match.stream), p)
-                if key in last:
-                    out[p, r] = last[key]
-                last[key] = r
-        return out
-
-    def window(self, part: int, row: int) -> tuple[int, int] | None:
-        """From the end of the stream's call before to the start of this one, ns on the recording's own clock."""
-        previous = self.before.get((part, row))
-        if previous is None:
-            return None
-        low, high = self.ends[part][previous], self.starts[part][row]
-        return (low, high) if NO_TIME not in (low, high) and low <= high else None
+    def _windows(self, lapses: Sequence[Lapse]) -> None:
+        """For each entry the time since the end of the stream's call before, on the recording's own clock; what was
+        done in it, and which calls began in it.
+        """
+        flat, parts = self.flat, self.parts
+        streams: dict[int, int] = {}
+        number = np.fromiter((streams.setdefault(id(m.stream), len(streams)) for m in self.matches), np.int64)
+        key = number[flat.match] * len(parts) + flat.part
+        order = np.argsort(key, kind="stable")
+        follows = np.append(False, np.diff(key[order]) == 0)[: len(order)]
+        low = np.full(len(flat), NO_TIME, np.int64)
+        ends = gathered(flat.of, flat.row, [p.end for p in parts])
+        low[order[follows]] = ends[order[np.flatnonzero(follows) - 1]]
+        high = gathered(flat.of, flat.row, [p.start for p in parts])
+        self.valid = (low != NO_TIME) & (high != NO_TIME) & (low <= high)
+        self.spent = np.zeros((len(flat), len(CAUSES)), np.int64)
+        self.begin, self.length = np.zeros(len(flat), np.int64), np.zeros(len(flat), np.int64)
+        base = 0
+        calls = []
+        for number_, (mine, lapse) in enumerate(zip(flat.of, lapses, strict=True)):
+            at = mine[self.valid[mine]]
+            self.spent[at] = lapse.spent(low[at], high[at])
+            before = lapse.calls(low[at])
+            self.begin[at], self.length[at] = base + before, lapse.calls(high[at]) - before
+            base += len(lapse.rows)
+            calls.append(flat.places(number_, len(parts[number_]))[lapse.rows])
+        self.entry = np.concatenate(calls)
+        self.wait = np.concatenate([lapse.wait for lapse in lapses])
 
     def traced(self) -> list[Traced]:
-        """All waiting in collectives by step and origin; the waiting that is not followed has no rank."""
-        wait = np.where(self.waits.wait == NO_TIME, 0, self.waits.wait)
-        total = np.add.reduceat(wait, self.flat.first) if len(self.flat.first) else wait
+        """All waiting in collectives by step and origin; the waiting that cannot be followed has no rank."""
+        total = self.flat.sums(np.where(self.waits.wait == NO_TIME, 0, self.waits.wait))
+        together = np.flatnonzero(~self.p2p & (total > 0)) if len(total) else np.empty(0, np.intp)
+        self._follow(np.flatnonzero(~self.p2p & (self.waits.last >= 0)))
+        steps = gathered(self.flat.of, self.flat.row, [p.number["step"] for p in self.parts])[self.flat.first]
         rows: dict[tuple[int | None, int | None, str], list[float]] = defaultdict(lambda: [0.0, 0.0, 0])
-        left = float(sum(int(total[i]) for i, m in enumerate(self.matches) if m.stream.kind != "p2p")) * (1 - ENOUGH)
-        order = [i for i in np.argsort(-total, kind="stable").tolist() if self.matches[i].stream.kind != "p2p"]
-        followed = 0
-        rest = float(sum(int(total[i]) for i in order))
-        for i in order:
-            cost = int(total[i])
-            if not cost:
-                break
-            far = followed >= MOST or rest <= left
-            shares = NOBODY if far else self.of(i)
-            followed, rest = followed + 1, rest - cost
-            match = self.matches[i]
-            step = int(self.parts[match.parts[0]].number["step"][match.rows[0]])
-            last = self._last(i)
+        ranks = [p.rank for p in self.parts]
+        columns = (together, total[together], steps[together], self.waits.last[together])
+        for _, cost, step, last in zip(*(c.tolist() for c in columns), strict=True):
+            shares = self.of(last) if last >= 0 else NOBODY
+            late = ranks[self.flat.part[last]] if last >= 0 else None
             for (rank, cause), share in shares.items():
                 row = rows[None if step == NO_TIME else step, rank, cause]
                 row[0] += share * cost
-                row[1] += share * cost if last is not None and self.parts[last[0]].rank == rank else 0.0
+                row[1] += share * cost if late is not None and late == rank else 0.0
                 row[2] += 1
         return [
             Traced(step, rank, cause, round(ns), round(direct), int(calls))
             for (step, rank, cause), (ns, direct, calls) in sorted(rows.items(), key=lambda x: (_key(x[0]), -x[1][0]))
         ]
 
-    def _last(self, i: int) -> tuple[int, int] | None:
-        """(part, row) of the last to arrive."""
-        at = int(self.waits.last[i])
-        return None if at < 0 else (int(self.flat.part[at]), int(self.flat.row[at]))
+    def _follow(self, collectives: NDArray[np.intp]) -> None:
+        """Compare who came last to collectives with the others there, then whoever they waited for, until all are."""
+        flat = self.flat
+        late = self.waits.last[collectives]
+        number = np.full(len(self.matches), -1, np.int64)
+        number[collectives] = np.arange(len(collectives))
+        owner = number[flat.match]
+        other = np.flatnonzero(owner >= 0)
+        other = other[other != late[owner[other]]]
+        them = Compared(late, other, owner[other])
+        while len(them.late):
+            them = self._compare(them)
 
-    def of(self, i: int, depth: int = 0) -> Shares:
-        """Origins of the lateness at a collective; shares add up to 1."""
-        if i not in self.known:
-            last = self._last(i)
-            match = self.matches[i]
-            others = [pr for pr in zip(match.parts, match.rows, strict=True) if pr != last]
-            self.known[i] = NOBODY if last is None or depth > DEPTH else self._compared(last, others, depth)
-        return self.known[i]
+    def _compare(self, them: Compared) -> Compared:
+        """Fill `own` and `ahead` for comparisons; those with ends of messages that were waited for, and are new."""
+        them = self._possible(them)
+        if not len(them.late):
+            return them
+        shares = excess(self.spent, them)
+        ranks = [p.rank for p in self.parts]
+        part = self.flat.part[them.late].tolist()
+        for at, p, row in zip(them.late.tolist(), part, shares.tolist(), strict=True):
+            self.own[at] = {
+                (None if cause == UNKNOWN else ranks[p], CAUSES[cause]): share
+                for cause, share in enumerate(row) if share and cause != WAITING
+            }  # fmt: skip
+        waited = shares[:, WAITING]
+        late, other, owner = [], [], []
+        new: dict[int, int] = {}
+        for found in longer(self.wait, self.begin, self.length, _only(them, waited > 0), LONGEST):
+            comparison = np.flatnonzero(waited > 0)[found.comparison]
+            source = them.late[comparison]
+            target, message = self._met(found.call)
+            ends, both = self._met(found.counterparts)
+            share = found.share * waited[comparison]
+            for i, (s, t, m, w) in enumerate(
+                zip(source.tolist(), target.tolist(), message.tolist(), share.tolist(), strict=True)
+            ):
+                self.ahead[s].append((t, w))
+                if m and t >= 0 and t not in self.own and t not in new:
+                    new[t] = len(new)
+                    late.append(t)
+                    with_ = ends[i][both[i]]
+                    other += with_.tolist()
+                    owner += [new[t]] * len(with_)
+        columns = (np.array(c, np.int64) for c in (late, other, owner))
+        return Compared(*columns)
 
-    def _compared(self, late: tuple[int, int], others: Iterable[tuple[int, int]], depth: int) -> Shares:
-        """Origins of what a call came later than its counterparts."""
-        own = self.window(*late)
-        theirs = [(p, w) for p, r in others if (w := self.window(p, r)) is not None]
-        if own is None or not theirs:
-            return NOBODY
-        found = excess(self.lapses[late[0]], own, [(self.lapses[p], w) for p, w in theirs])
-        out: Shares = defaultdict(float)
-        for cause, share in found.items():
-            if cause == WAITING:
-                for origin, part in self._waited(late[0], own, theirs, depth).items():
-                    out[origin] += share * part
-            else:
-                out[None if cause == UNKNOWN else self.parts[late[0]].rank, cause] += share
-        return dict(out)
+    def _possible(self, them: Compared) -> Compared:
+        """Without the windows that are not known; comparisons that lose all or their own are nobody's."""
+        keep = self.valid[them.other]
+        other, owner = them.other[keep], them.owner[keep]
+        good = self.valid[them.late] & (np.bincount(owner, minlength=len(them.late)) > 0)
+        for at in them.late[~good].tolist():
+            self.own[at] = NOBODY
+        return _only(Compared(them.late, other, owner), good)
 
-    def _waited(
-        self, part: int, own: tuple[int, int], theirs: Sequence[tuple[int, tuple[int, int]]], depth: int
-    ) -> Shares:
-        """Origins of the waiting of a recording in a time, call by call, beyond that of the counterparts' calls."""
-        rows, wait = self.lapses[part].waited(*own)
-        lists = [(p, self.lapses[p].waited(*w)) for p, w in theirs]
-        same = [(p, r, w) for p, (r, w) in lists if len(r) == len(rows)]
-        usual = _medians([w for _, _, w in same]) if same else np.zeros(len(rows))
-        weight = np.maximum(wait - usual, 0.0)
-        total = float(weight.sum())
-        if not total:
-            return NOBODY
-        out: Shares = defaultdict(float)
-        longest = np.argsort(-weight, kind="stable")[:LONGEST]
-        for n in longest[weight[longest] > 0].tolist():
-            share = float(weight[n]) / total
-            counterparts = [(p, int(r[n])) for p, r, _ in same]
-            for origin, part_of in self._met(part, int(rows[n]), counterparts, depth + 1).items():
-                out[origin] += share * part_of
-        if (rest := 1.0 - sum(out.values())) > 0:
-            out[None, UNKNOWN] += rest
+    def _met(self, calls: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """(entry that calls waited for, -1 = not known; whether it is the other end of a message)."""
+        entry = self.entry[calls]
+        match = self.flat.match[entry]
+        message = (entry >= 0) & self.p2p[match]
+        partner = 2 * self.flat.first[match] + 1 - entry
+        return np.where(message, partner, np.where(entry >= 0, self.waits.last[match], -1)), message
+
+    def of(self, entry: int) -> Shares:
+        """Origins of the lateness of a call; shares add up to 1. Without recursion: chains may be long."""
+        stack = [entry]
+        open_: set[int] = set()
+        while stack:
+            at = stack[-1]
+            if at in self.known:
+                stack.pop()
+                continue
+            if at not in open_:
+                open_.add(at)
+                stack += [t for t, _ in self.ahead.get(at, ()) if t >= 0 and t not in self.known and t not in open_]
+                continue
+            stack.pop()
+            self.known[at] = self._sum(at)
+        return self.known[entry]
+
+    def _sum(self, entry: int) -> Shares:
+        """Own shares of a call and those of the calls it waited for; what is still open (a circle) is unknown."""
+        out: Shares = dict(self.own.get(entry, NOBODY))
+        for target, share in self.ahead.get(entry, ()):
+            for origin, part in self.known.get(target, NOBODY).items():
+                out[origin] = out.get(origin, 0.0) + share * part
+        rest = 1.0 - sum(out.values())
+        if rest > _ROUNDING:
+            out[None, CAUSES[UNKNOWN]] = out.get((None, CAUSES[UNKNOWN]), 0.0) + rest
         return out
 
-    def _met(self, part: int, row: int, counterparts: Sequence[tuple[int, int]], depth: int) -> Shares:
-        """Whom a call waited for, and why that one was late."""
-        at = self.entry.get((part, row))
-        if at is None or depth > DEPTH:
-            return NOBODY
-        i = int(self.flat.match[at])
-        if self.matches[i].stream.kind != "p2p":
-            return self.of(i, depth)
-        if i not in self.known:
-            sender = self._partner(part, row)
-            senders = [s for p, r in counterparts if (s := self._partner(p, r)) is not None]
-            self.known[i] = NOBODY if sender is None or not senders else self._compared(sender, senders, depth)
-        return self.known[i]
 
-    def _partner(self, part: int, row: int) -> tuple[int, int] | None:
-        """The other end of a message."""
-        at = self.entry.get((part, row))
-        if at is None:
-            return None
-        match = self.matches[int(self.flat.match[at])]
-        if match.stream.kind != "p2p" or len(match.parts) != 2:
-            return None
-        other = 1 - match.parts.index(part)
-        return match.parts[other], match.rows[other]
+_ROUNDING = 1e-12
+"""Shares that add up to one do so but for this."""
 
 
-def _medians(rows: Sequence[NDArray[np.int64]]) -> NDArray[np.float64]:
-    """Column by column; for few rows much faster than `np.median`."""
-    ordered = np.sort(np.array(rows), axis=0)
-    return np.asarray((ordered[(len(rows) - 1) // 2] + ordered[len(rows) // 2]) / 2, np.float64)
+def _only(them: Compared, keep: NDArray[np.bool_]) -> Compared:
+    """Some of the comparisons."""
+    number = np.cumsum(keep) - 1
+    use = keep[them.owner]
+    return Compared(them.late[keep], them.other[use], number[them.owner[use]])
 
 
 def _key(key: tuple[int | None, int | None, str]) -> tuple[bool, int]:

@@ -8,17 +8,19 @@ checked, not assumed. Where the laws of causality contradict every offset, no al
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import Struct
 
 from tracekit.analysis.crossrank.align import END_SKEW_NS, SAME_HOST_NS
+from tracekit.analysis.crossrank.columns import shared
+from tracekit.analysis.crossrank.flat import by_part, entries, gathered
 from tracekit.analysis.crossrank.sequences import SYNCHRONISING
 from tracekit.model import NO_TIME
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -39,8 +41,7 @@ _BROKEN = 0.02
 """Share of causal pairs that may contradict an offset before it is refused."""
 
 
-@dataclass(slots=True)
-class Clock:
+class Clock(Struct):
     """What to add to a rank's times: offset_ns + drift · (t - at).
 
     error_ns: four standard errors of the median difference, of every step on the chain to the reference.
@@ -72,8 +73,7 @@ class Clock:
         return np.where(times == NO_TIME, NO_TIME, moved)
 
 
-@dataclass(slots=True)
-class _Edge:
+class _Edge(Struct):
     """Common calls of two recordings: their ends and starts on both clocks."""
 
     end_a: NDArray[np.int64]
@@ -118,20 +118,22 @@ def _message_bounds(parts: Sequence[RankCalls], matches: Sequence[Match]) -> dic
     """Bounds of what to add to the second clock, where messages went both ways: none arrives before it was sent."""
     low: dict[tuple[int, int], int] = {}
     high: dict[tuple[int, int], int] = {}
-    starts, ends = [p.begin for p in parts], [p.end for p in parts]
-    for match in matches:
-        if match.stream.kind != "p2p" or match.stream.pair is None:
-            continue
-        sent = 0 if parts[match.parts[0]].rank == match.stream.pair[0] else 1
-        (sender, s), (receiver, r) = ((match.parts[i], match.rows[i]) for i in (sent, 1 - sent))
-        begin, end = int(starts[sender][s]), int(ends[receiver][r])
-        if NO_TIME in (begin, end):
-            continue
-        key = (min(sender, receiver), max(sender, receiver))
-        if sender < receiver:
-            low[key] = max(low.get(key, begin - end), begin - end)
+    messages = [m for m in matches if m.stream.kind == "p2p" and m.stream.pair is not None]
+    _, part, row = entries(messages)
+    of = by_part(part, len(parts))
+    begins, ends = (gathered(of, row, times) for times in ([p.begin for p in parts], [p.end for p in parts]))
+    ranks = np.array([p.rank for p in parts], np.int64)
+    source = np.array([m.stream.pair[0] for m in messages if m.stream.pair is not None], np.int64)
+    sent = np.arange(0, len(part), 2) + (ranks[part[::2]] != source)
+    got = sent ^ 1
+    apart = begins[sent] - ends[got]
+    known = (begins[sent] != NO_TIME) & (ends[got] != NO_TIME)
+    for key, at in _pairs(part[sent[known]], part[got[known]], len(parts)):
+        most = int(apart[known][at].max())
+        if key[0] < key[1]:
+            low[key] = most
         else:
-            high[key] = min(high.get(key, end - begin), end - begin)
+            high[key[1], key[0]] = -most
     return {k: (low[k], high[k]) for k in low if k in high and not _one_host(parts[k[0]], parts[k[1]])} | {
         k: (low.get(k, -SAME_HOST_NS), high.get(k, SAME_HOST_NS))
         for k in sorted({*low, *high}) if _one_host(parts[k[0]], parts[k[1]])
@@ -147,29 +149,37 @@ def _find(root: list[int], p: int) -> int:
 
 def _edges(parts: Sequence[RankCalls], matches: Sequence[Match]) -> dict[tuple[int, int], _Edge]:
     """Common synchronising calls of pairs of recordings: each call ties its first recording to the others."""
-    found: dict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
-    ops = [p.texts("op") for p in parts]
-    starts, ends = [p.start for p in parts], [p.end for p in parts]
-    for match in matches:
-        first, row = match.parts[0], match.rows[0]
-        if ops[first][row] not in SYNCHRONISING or match.stream.kind == "p2p":
-            continue
-        timed = [(p, r) for p, r in zip(match.parts, match.rows, strict=True) if ends[p][r] != NO_TIME]
-        if any(_partial(parts[p], r) for p, r in timed):
-            continue
-        for p, r in timed[1:]:
-            found[timed[0][0], p].append((timed[0][1], r))
-    out = {}
-    for (p, q), rows in found.items():
-        if len(rows) >= MIN_PAIRS:
-            a, b = (np.array(column, np.int64) for column in zip(*rows, strict=True))
-            out[p, q] = _Edge(ends[p][a], ends[q][b], starts[p][a], starts[q][b])
-    return out
+    codes, names = shared(parts, "op")
+    wanted = np.array([name in SYNCHRONISING for name in names], np.bool_)
+    matches = [m for m in matches if m.stream.kind != "p2p" and wanted[codes[m.parts[0]][m.rows[0]]]]
+    size, part, row = entries(matches)
+    if not len(size):
+        return {}
+    of, first = by_part(part, len(parts)), np.cumsum(size) - size
+    starts, ends = (gathered(of, row, times) for times in ([p.start for p in parts], [p.end for p in parts]))
+    peers, members = (gathered(of, row, [p.number[n] for p in parts]) for n in ("peers", "group_size"))
+    timed = ends != NO_TIME
+    partial = timed & (peers != NO_TIME) & (members != NO_TIME) & (peers < members - 1)
+    whole = np.repeat(~np.logical_or.reduceat(partial, first), size)
+    n = np.arange(len(part))
+    head = np.repeat(np.minimum.reduceat(np.where(timed, n, len(n)), first), size)  # the first timed call of the match
+    other = np.flatnonzero(timed & whole & (head < n))
+    head = head[other]
+    return {
+        pair: _Edge(ends[head[at]], ends[other[at]], starts[head[at]], starts[other[at]])
+        for pair, at in _pairs(part[head], part[other], len(parts)) if len(at) >= MIN_PAIRS
+    }  # fmt: skip
 
 
-def _partial(part: RankCalls, row: int) -> bool:
-    peers, size = int(part.number["peers"][row]), int(part.number["group_size"][row])
-    return peers != NO_TIME and size != NO_TIME and peers < size - 1
+def _pairs(
+    a: NDArray[np.int64], b: NDArray[np.int64], parts: int
+) -> Iterator[tuple[tuple[int, int], NDArray[np.intp]]]:
+    """Every distinct pair of parts and its positions, ascending."""
+    key = a * parts + b
+    order = np.argsort(key, kind="stable")
+    values, first = np.unique(key[order], return_index=True)
+    for value, at in zip(values.tolist(), np.split(order, first[1:]), strict=False):
+        yield divmod(value, parts), at
 
 
 def _walk(
@@ -240,8 +250,7 @@ def _by_ends(a: RankCalls, b: RankCalls, edge: _Edge, known: Clock, component: i
     return Clock("collective-ends", offset, base + line.error_ns, line.slope * 1e6, at, n, component)
 
 
-@dataclass(frozen=True, slots=True)
-class _Line:
+class _Line(Struct, frozen=True):
     """A drift: slope, and the offset at `centre`. error_ns: of the offset at the ends of the recording; where the drift
     is not believed, what it would add to the error of a constant offset there.
     """

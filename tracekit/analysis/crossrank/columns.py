@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+from msgspec import Struct, field
 
 from tracekit.model import NO_TIME
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
 Row = dict[str, Any]
@@ -21,8 +23,7 @@ _NUMBERS = (
 )  # fmt: skip
 
 
-@dataclass(slots=True)
-class RankInput:
+class RankInput(Struct):
     """One analysed recording: `files` from the worker, `shift` ns from its own times to the run's axis.
 
     comparable: its times are Unix times (else only durations compare). steps, totals: rows of those tables
@@ -43,8 +44,15 @@ class RankInput:
         return bool(self.steps) and all(s["found_by"] != "whole-window" for s in self.steps)
 
 
-@dataclass(slots=True)
-class RankCalls:
+class CallColumns(Struct):
+    """What matching adds to the calls of one recording; int64 with `NO_TIME`, float64 with NaN, texts with None."""
+
+    numbers: dict[str, NDArray[np.int64]]
+    rates: dict[str, NDArray[np.float64]]
+    texts: dict[str, list[str | None]]
+
+
+class RankCalls(Struct):
     """The calls of one recording in call order; times on the run's axis, `NO_TIME` = missing number.
 
     text: column → (int32 codes, names), code -1 = null; number: column → int64; comms: uint64 ids with their
@@ -70,6 +78,12 @@ class RankCalls:
         words: list[str | None] = [*names, None]
         return [words[c] for c in codes.tolist()]
 
+    def word(self, column: str, row: int) -> str | None:
+        """A text of one call."""
+        codes, names = self.text[column]
+        code = int(codes[row])
+        return None if code < 0 else names[code]
+
     @property
     def start(self) -> NDArray[np.int64]:
         """Start on the device or worker, ns."""
@@ -89,6 +103,14 @@ class RankCalls:
         """End on the device or worker, ns; `NO_TIME` where the call has no duration."""
         dur = self.number["dur_ns"]
         return np.where((dur == NO_TIME) | (self.start == NO_TIME), NO_TIME, self.start + dur)
+
+
+def shared(parts: Sequence[RankCalls], column: str) -> tuple[list[NDArray[np.int64]], list[str | None]]:
+    """A text column of all parts in codes of one list of names; the last name is None."""
+    number: dict[str, int] = {}
+    maps = [[number.setdefault(name, len(number)) for name in part.text[column][1]] for part in parts]
+    codes = [np.array([*own, len(number)], np.int64)[p.text[column][0]] for own, p in zip(maps, parts, strict=True)]
+    return codes, [*number, None]
 
 
 def load(one: RankInput) -> RankCalls:

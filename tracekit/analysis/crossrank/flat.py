@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from itertools import chain
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec import Struct
 
 from tracekit.model import NO_TIME
 
@@ -19,17 +20,19 @@ if TYPE_CHECKING:
     from tracekit.analysis.crossrank.matching import Match
 
 
-@dataclass(slots=True)
-class Flat:
-    """first: index of each match's first entry; the rest one entry a call (ns on the run's axis, `NO_TIME` = missing).
+class Flat(Struct):
+    """first: index of each match's first entry; size: its entries; of: entries of each part, ascending; the rest one
+    entry a call (ns on the run's axis, `NO_TIME` = missing).
 
     arrival: start on the common clock; error: ns, of that; component: which common clock (-1 = none).
     """
 
     first: NDArray[np.intp]
+    size: NDArray[np.int64]
     match: NDArray[np.int64]
     part: NDArray[np.int64]
     row: NDArray[np.int64]
+    of: list[NDArray[np.intp]]
     dur: NDArray[np.int64]
     arrival: NDArray[np.int64]
     error: NDArray[np.int64]
@@ -52,31 +55,63 @@ class Flat:
         """Whether a flag holds for every entry of a match."""
         return np.logical_and.reduceat(flags, self.first) if len(self.first) else flags
 
+    def sums(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Sum of each match."""
+        return np.add.reduceat(values, self.first) if len(self.first) else values
+
+    def places(self, part: int, calls: int) -> NDArray[np.int64]:
+        """The entry of each call of a part, -1 = none."""
+        out = np.full(calls, -1, np.int64)
+        out[self.row[self.of[part]]] = self.of[part]
+        return out
+
     def order(self, values: NDArray[np.int64]) -> NDArray[np.intp]:
         """Positions of all entries, match by match in ascending order of a value."""
         return np.lexsort((values, self.match))
 
 
+def entries(matches: Sequence[Match]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """(calls of each match, part and row of every call), match by match."""
+    size = np.fromiter((len(m.rows) for m in matches), np.int64, len(matches))
+    n = int(size.sum())
+    part = np.fromiter(chain.from_iterable(m.parts for m in matches), np.int64, n)
+    return size, part, np.fromiter(chain.from_iterable(m.rows for m in matches), np.int64, n)
+
+
+def by_part(part: NDArray[np.int64], parts: int) -> list[NDArray[np.intp]]:
+    """Entries of each part, ascending."""
+    order = np.argsort(part, kind="stable")
+    return np.split(order, np.searchsorted(part[order], np.arange(1, parts)))
+
+
+def gathered(of: Sequence[NDArray[np.intp]], row: NDArray[np.int64], values: Sequence[NDArray[Any]]) -> NDArray[Any]:
+    """A column of the calls for every entry. of: entries of each part; values: the column of each part."""
+    out = np.empty(len(row), values[0].dtype if values else np.int64)
+    for mine, column in zip(of, values, strict=True):
+        out[mine] = column[row[mine]]
+    return out
+
+
 def flatten(parts: Sequence[RankCalls], matches: Sequence[Match], clocks: Sequence[Clock]) -> Flat:
     """Columns of all calls of all matches."""
-    size = np.array([len(m.rows) for m in matches], np.int64)
+    size, part, row = entries(matches)
     first = (np.cumsum(size) - size).astype(np.intp)
-    part = np.array([p for m in matches for p in m.parts], np.int64)
-    row = np.array([r for m in matches for r in m.rows], np.int64)
-    n = len(row)
-    columns = {name: np.full(n, NO_TIME, np.int64) for name in ("dur", "arrival", "payload")}
-    error, component = np.zeros(n, np.int64), np.full(n, -1, np.int64)
-    lack = np.zeros(n, np.bool_)
-    for number, one in enumerate(parts):
-        mine = np.flatnonzero(part == number)
-        at = row[mine]
-        clock = clocks[number]
-        columns["dur"][mine] = one.number["dur_ns"][at]
-        columns["arrival"][mine] = clock.place(one.begin[at])
-        columns["payload"][mine] = one.number["payload_bytes"][at]
-        error[mine] = clock.error_ns or 0
-        component[mine] = clock.component if clock.aligned else -1
-        peers, members = one.number["peers"][at], one.number["group_size"][at]
-        lack[mine] = (peers != NO_TIME) & (members != NO_TIME) & (peers < members - 1)
-    match = np.repeat(np.arange(len(matches)), size)
-    return Flat(first, match, part, row, columns["dur"], columns["arrival"], error, component, columns["payload"], lack)
+    of = by_part(part, len(parts))
+    peers = gathered(of, row, [p.number["peers"] for p in parts])
+    members = gathered(of, row, [p.number["group_size"] for p in parts])
+    error = np.array([c.error_ns or 0 for c in clocks], np.int64)
+    component = np.array([c.component if c.aligned else -1 for c in clocks], np.int64)
+    return Flat(
+        first=first,
+        size=size,
+        match=np.repeat(np.arange(len(matches)), size),
+        part=part,
+        row=row,
+        of=of,
+        dur=gathered(of, row, [p.number["dur_ns"] for p in parts]),
+        arrival=gathered(of, row, [c.place(p.begin) for p, c in zip(parts, clocks, strict=True)]),
+        error=error[part],
+        component=component[part],
+        payload=gathered(of, row, [p.number["payload_bytes"] for p in parts]),
+        peers_lack=(peers != NO_TIME) & (members != NO_TIME) & (peers < members - 1),
+    )

@@ -8,11 +8,11 @@ match, if they are in one order on all ranks. What several calls might be is lef
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import Struct, field
 
 from tracekit.analysis.crossrank.align import COINCIDENCES, END_SKEW_NS, believed
 from tracekit.model import NO_TIME
@@ -68,8 +68,7 @@ def _between(s: Sequence, at: NDArray[np.intp]) -> NDArray[np.int64]:
 FAR = 1 << 61
 
 
-@dataclass(slots=True)
-class Gapped:
+class Gapped(Struct):
     """calls: recording → its position in the call, one entry a call; offsets: ns to add to a recording's times."""
 
     offsets: dict[int, int]

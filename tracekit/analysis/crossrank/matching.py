@@ -7,13 +7,16 @@ unmatched, with a reason.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from tracekit.analysis.crossrank.align import END_SKEW_NS, Aligned, Refused, align, align_by_ends, equal_steps
 from tracekit.analysis.crossrank.clocks import align_clocks
+from tracekit.analysis.crossrank.flat import by_part, entries, gathered
 from tracekit.analysis.crossrank.gaps import match_with_gaps, strangers
 from tracekit.analysis.crossrank.sequences import Signatures, sequence
 from tracekit.analysis.crossrank.streams import Stream, find_streams
@@ -43,8 +46,7 @@ _ENOUGH = 8
 """Calls that must fit before ranks without a named group are taken for one group."""
 
 
-@dataclass(slots=True)
-class Match:
+class Match(Struct):
     """One call: `rows[i]` of part `parts[i]`. expected: ranks that took part, where known."""
 
     stream: Stream
@@ -58,8 +60,7 @@ class Match:
         return 2 if self.stream.kind == "p2p" else self.stream.size
 
 
-@dataclass(slots=True)
-class Matched:
+class Matched(Struct):
     """All matches, and why each call without a match has none: part → row → reason."""
 
     matches: list[Match] = field(default_factory=list)
@@ -106,76 +107,83 @@ _DOUBT = frozenset({"ambiguous", "clocks-differ", "contents-differ", "group-unkn
 def _match_stream(parts: Sequence[RankCalls], stream: Stream, ids: bool, clocks: Sequence[Clock] | None) -> Matched:
     out = Matched()
     signatures = Signatures(parts, stream)
-    left = {p: list(rows) for p, rows in stream.rows.items()}
+    left = {p: np.ones(len(rows), np.bool_) for p, rows in stream.rows.items()}  # of the calls of each recording
     if ids and stream.kind == "group":
-        left = _by_comms_id(parts, stream, left, signatures, out)
+        _by_comms_id(parts, stream, left, signatures, out)
         if not _several_groups(parts, stream, left):
-            left = _by_seq(parts, stream, left, signatures, out)
-    left = {p: rows for p, rows in left.items() if rows}
+            _by_seq(parts, stream, left, signatures, out)
+    rest = {p: stream.rows[p][flags].tolist() for p, flags in left.items() if flags.any()}
     reason = None
-    if sum(map(len, left.values())) < sum(map(len, stream.rows.values())):
+    if not all(flags.all() for flags in left.values()):
         reason = "no-id"  # the others of the stream were told apart by ids: order says nothing of these
     elif _several_groups(parts, stream, left):
         reason = "groups-of-one-name"
-    elif len({parts[p].rank for p in left}) < len(left):
+    elif len({parts[p].rank for p in rest}) < len(rest):
         reason = "several-recordings-of-a-rank"
     if reason is None:
-        _by_order(parts, stream, left, signatures, clocks, out)
+        _by_order(parts, stream, rest, signatures, clocks, out)
     else:
-        for p, rows in left.items():
+        for p, rows in rest.items():
             out.leave(p, rows, reason)
     return out
 
 
-def _several_groups(parts: Sequence[RankCalls], stream: Stream, left: dict[int, list[int]]) -> bool:
+def _several_groups(parts: Sequence[RankCalls], stream: Stream, left: dict[int, NDArray[np.bool_]]) -> bool:
     """True when more ranks have calls under a group's name than the group has members."""
-    ranks = {parts[p].rank for p, rows in left.items() if rows}
-    return stream.members is None and stream.size is not None and len(ranks) > stream.size
+    if stream.members is not None or stream.size is None:
+        return False
+    return len({parts[p].rank for p, flags in left.items() if flags.any()}) > stream.size
 
 
 def _by_comms_id(
-    parts: Sequence[RankCalls], stream: Stream, left: dict[int, list[int]], signatures: Signatures, out: Matched
-) -> dict[int, list[int]]:
-    keyed = {
-        p: [(int(parts[p].comms[r]) if parts[p].has_comms[r] else None, r) for r in rows] for p, rows in left.items()
-    }
-    return _by_key(stream, keyed, signatures, "comms-id", out)
+    parts: Sequence[RankCalls], stream: Stream, left: dict[int, NDArray[np.bool_]], signatures: Signatures, out: Matched
+) -> None:
+    keyed = {p: (parts[p].comms[rows], left[p] & parts[p].has_comms[rows]) for p, rows in stream.rows.items()}
+    _by_key(stream, keyed, signatures, "comms-id", out)
+    for p, (_, has) in keyed.items():
+        left[p] &= ~has
 
 
 def _by_seq(
-    parts: Sequence[RankCalls], stream: Stream, left: dict[int, list[int]], signatures: Signatures, out: Matched
-) -> dict[int, list[int]]:
+    parts: Sequence[RankCalls], stream: Stream, left: dict[int, NDArray[np.bool_]], signatures: Signatures, out: Matched
+) -> None:
     """By sequence number, unless the numbers of this group contradict operation and size too often."""
     keyed = {}
-    for p, rows in left.items():
-        seq = parts[p].number["seq"]
-        keyed[p] = [(None if seq[r] == NO_TIME else int(seq[r]), r) for r in rows]
+    for p, rows in stream.rows.items():
+        seq = parts[p].number["seq"][rows]
+        keyed[p] = (seq, left[p] & (seq != NO_TIME))
     trial = Matched()
-    rest = _by_key(stream, keyed, signatures, "seq", trial)
-    wrong = _contradicting(keyed, trial) + _across_steps(parts, trial)
+    _by_key(stream, keyed, signatures, "seq", trial)
     right = sum(len(m.rows) for m in trial.matches)
-    if not right or wrong > (1 - _TRUST) * (wrong + right):
-        return left
+    if not right:
+        return
+    wrong = _contradicting(parts, keyed, trial) + _across_steps(parts, trial)
+    if wrong > (1 - _TRUST) * (wrong + right):
+        return
     out.matches += trial.matches
     for p, reasons in trial.unmatched.items():
         for row, reason in reasons.items():
             out.leave(p, [row], reason)
-    return rest
+    for p, (_, has) in keyed.items():
+        left[p] &= ~has
 
 
-def _contradicting(keyed: dict[int, list[tuple[int | None, int]]], trial: Matched) -> int:
+Keyed = dict[int, tuple[Any, Any]]
+"""Part → (key of each of its calls in the stream, whether it has one)."""
+
+
+def _contradicting(parts: Sequence[RankCalls], keyed: Keyed, trial: Matched) -> int:
     """Rows that speak against their numbers: `conflict`, and no counterpart though another recording was under way.
 
     What was recorded before the first or after the last call of all others says nothing.
     """
-    numbers = {p: [key for key, _ in pairs if key is not None] for p, pairs in keyed.items()}
-    ranges = {p: (min(keys), max(keys)) for p, keys in numbers.items() if keys}
+    ranges = {p: (int(keys[has].min()), int(keys[has].max())) for p, (keys, has) in keyed.items() if has.any()}
     wrong = 0
     for p, reasons in trial.unmatched.items():
         others = [span for q, span in ranges.items() if q != p]
-        key_of = {row: key for key, row in keyed[p] if key is not None}
+        seq = parts[p].number["seq"]
         wrong += sum(
-            reason == "conflict" or any(low <= key_of[row] <= high for low, high in others)
+            reason == "conflict" or any(low <= int(seq[row]) <= high for low, high in others)
             for row, reason in reasons.items()
         )
     return wrong
@@ -183,47 +191,49 @@ def _contradicting(keyed: dict[int, list[tuple[int | None, int]]], trial: Matche
 
 def _across_steps(parts: Sequence[RankCalls], trial: Matched) -> int:
     """Rows that equal numbers tie to calls of other steps, where markers number the steps."""
-    present = {p for m in trial.matches for p in m.parts}
-    steps = {p: parts[p].number["step"].tolist() for p in present if parts[p].markers}
-    wrong = 0
-    for m in trial.matches:
-        marked = {steps[p][r] for p, r in zip(m.parts, m.rows, strict=True) if p in steps} - {NO_TIME}
-        wrong += len(m.rows) if len(marked) > 1 else 0
-    return wrong
+    size, part, row = entries(trial.matches)
+    of = by_part(part, len(parts))
+    unmarked = np.int64(NO_TIME)
+    step = gathered(of, row, [p.number["step"] if p.markers else np.full(len(p), unmarked) for p in parts])
+    first = np.cumsum(size) - size
+    low = np.minimum.reduceat(np.where(step == NO_TIME, np.iinfo(np.int64).max, step), first)
+    return int(size[low < np.maximum.reduceat(step, first)].sum())
 
 
-def _by_key(
-    stream: Stream,
-    keyed: dict[int, list[tuple[int | None, int]]],
-    signatures: Signatures,
-    how: str,
-    out: Matched,
-) -> dict[int, list[int]]:
-    """Match rows of equal key; several rows of one key (a coalesced group) by their order. Returns rows without key.
+def _by_key(stream: Stream, keyed: Keyed, signatures: Signatures, how: str, out: Matched) -> None:
+    """Match rows of equal key; several rows of one key (a coalesced group) by their order.
 
     Rows with a key that contradict each other in number, operation or size are left unmatched: `conflict`.
     """
-    found: dict[int, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
-    rest: dict[int, list[int]] = {p: [] for p in keyed}
-    for p, pairs in keyed.items():
-        for key, row in pairs:
-            if key is None:
-                rest[p].append(row)
-            else:
-                found[key][p].append(row)
-    for by_part in found.values():
-        if len(by_part) == 1:
-            for p, rows in by_part.items():
-                out.leave(p, rows, "no-counterpart")
-            continue
-        same = len({len(rows) for rows in by_part.values()}) == 1
-        whole = list(zip(*by_part.values(), strict=False))
-        if not same or any(not signatures.agree(zip(by_part, rows, strict=True)) for rows in whole):
-            for p, rows in by_part.items():
-                out.leave(p, rows, "conflict")
-            continue
-        out.matches += [Match(stream, how, tuple(by_part), rows) for rows in whole]
-    return rest
+    key = np.concatenate([keys[has] for keys, has in keyed.values()])
+    if not len(key):
+        return
+    row = np.concatenate([stream.rows[p][has] for p, (_, has) in keyed.items()])
+    part = np.concatenate([np.full(int(has.sum()), p, np.int64) for p, (_, has) in keyed.items()])
+    code = np.concatenate([signatures.of[p][has] for p, (_, has) in keyed.items()])
+    order = np.lexsort((row, part, key))
+    key, row, part, code = key[order], row[order], part[order], code[order]
+    n = np.arange(len(key))
+    new_key = np.append(True, key[1:] != key[:-1])  # a run: the rows of one key on one part
+    new_run = new_key | np.append(True, part[1:] != part[:-1])
+    run, number = np.cumsum(new_run) - 1, np.cumsum(new_key) - 1
+    first = np.flatnonzero(new_key)
+    place = n - np.flatnonzero(new_run)[run]  # within its run
+    length = np.bincount(run)[run]
+    lead = code[first[number] + np.minimum(place, length[first[number]] - 1)]
+    runs = np.bincount(number[new_run])
+    same = np.logical_and.reduceat((length == length[first[number]]) & (code == lead), first)
+    lone, good = (runs == 1)[number], ((runs > 1) & same)[number]
+    for reason, which in (("no-counterpart", lone), ("conflict", ~lone & ~good)):
+        for p, r in zip(part[which].tolist(), row[which].tolist(), strict=True):
+            out.leave(p, [r], reason)
+    at = np.flatnonzero(good)
+    at = at[np.lexsort((part[at], place[at], number[at]))]
+    cut = np.flatnonzero((np.diff(number[at]) != 0) | (np.diff(place[at]) != 0)) + 1
+    on, rows = part[at].tolist(), row[at].tolist()
+    for low, high in pairwise([0, *cut.tolist(), len(at)]):
+        if high > low:
+            out.matches.append(Match(stream, how, tuple(on[low:high]), tuple(rows[low:high])))
 
 
 def _by_order(
@@ -240,14 +250,13 @@ def _by_order(
             out.leave(p, rows, "no-counterpart")
         return
 
-    def sequences_of(scopes: bool) -> dict[int, CallSequence]:
-        return {
-            p: sequence(parts, stream, p, rows, signatures, clocks[p] if clocks else None, scopes=scopes)
-            for p, rows in left.items()
-        }
-
-    sequences = sequences_of(False)
-    scoped = sequences if stream.kind == "p2p" else sequences_of(True)
+    sequences = {
+        p: sequence(parts, stream, p, signatures, code, clocks[p] if clocks else None)
+        for p, code in signatures.of.items()
+    }
+    scoped = sequences
+    if stream.kind != "p2p":
+        scoped = {p: replace(sequences[p], code=code) for p, code in signatures.scoped().items()}
     base = _reference(sequences)
     places: dict[int, dict[int, int]] = {base: {i: i for i in range(len(left[base]))}}
     how: dict[int, str] = {}

@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec import Struct, field
 
 from tracekit.analysis.crossrank.blame import Blame
 from tracekit.analysis.crossrank.clocks import align_clocks
-from tracekit.analysis.crossrank.columns import load
-from tracekit.analysis.crossrank.flat import flatten
+from tracekit.analysis.crossrank.columns import CallColumns, load
+from tracekit.analysis.crossrank.flat import by_part, entries, flatten, gathered
 from tracekit.analysis.crossrank.imbalance import imbalance_rows
 from tracekit.analysis.crossrank.lapse import Lapse
 from tracekit.analysis.crossrank.late import blame_rows, late_findings
 from tracekit.analysis.crossrank.matching import match
+from tracekit.analysis.crossrank.sites import waiting_rows
 from tracekit.analysis.crossrank.split import RankSplit, split_rank
 from tracekit.analysis.crossrank.tables import (
     clock_rows,
     data_parallel_calls,
     match_rows,
     unmatched_findings,
-    waiting_rows,
 )
 from tracekit.analysis.crossrank.waiting import waits
 from tracekit.model import NO_TIME
@@ -35,23 +35,13 @@ if TYPE_CHECKING:
     from tracekit.analysis.crossrank.clocks import Clock
     from tracekit.analysis.crossrank.columns import RankCalls, RankInput
     from tracekit.analysis.crossrank.flat import Flat
-    from tracekit.analysis.crossrank.matching import Matched
+    from tracekit.analysis.crossrank.matching import Match, Matched
     from tracekit.analysis.crossrank.waiting import Waits
 
 Row = dict[str, Any]
 
 
-@dataclass(slots=True)
-class CallColumns:
-    """What matching adds to the calls of one recording; int64 with `NO_TIME`, float64 with NaN, texts with None."""
-
-    numbers: dict[str, NDArray[np.int64]]
-    rates: dict[str, NDArray[np.float64]]
-    texts: dict[str, list[str | None]]
-
-
-@dataclass(slots=True)
-class CrossRank:
+class CrossRank(Struct):
     """Rows of `matches`, `waiting`, `clocks`, `imbalance`, `blame` and findings;
     per recording call columns, split and clock.
 
@@ -76,7 +66,7 @@ def cross_rank(
     """
     parts = [load(one) for one in inputs]
     matched = match(parts, ids=ids)
-    matched.matches = _in_order(parts, matched)
+    matched.matches = _in_order(parts, matched.matches)
     clocks = align_clocks(parts, matched.matches)
     flat = flatten(parts, matched.matches, clocks)
     split = waits(parts, matched.matches, flat, world)
@@ -93,7 +83,8 @@ def cross_rank(
     out.findings = [*unmatched_findings(matched.unmatched, parts), *_clock_findings(out.tables["clocks"])]
     out.clocks = clocks
     out.data_parallel = data_parallel_calls(parts, clocks)
-    out.columns = [_columns(p, n, matched, flat, split, rows, clocks[n]) for n, p in enumerate(parts)]
+    rates = {name: np.array([r[name] for r in rows], np.float64) for name in ("algbw_gbps", "busbw_gbps")}
+    out.columns = [_columns(p, n, matched, flat, split, rates, clocks[n]) for n, p in enumerate(parts)]
     lapses = [Lapse(o, p, c.numbers["wait_ns"]) for o, p, c in zip(inputs, parts, out.columns, strict=True)]
     out.tables["blame"] = blame_rows(Blame(parts, matched.matches, flat, split, lapses).traced())
     out.findings += late_findings(out.tables["blame"], [p.window for p in parts])
@@ -103,19 +94,18 @@ def cross_rank(
     return out
 
 
-def _in_order(parts: Sequence[RankCalls], matched: Matched) -> list[Any]:
+def _in_order(parts: Sequence[RankCalls], matches: Sequence[Match]) -> list[Match]:
     """Matches by when their first call was made; independent of the order of groups."""
-    times = [p.number["call_ts_ns"] for p in parts]
-    starts = [p.start for p in parts]
-
-    def when(m: Any) -> tuple[int, int, int]:
-        known = [
-            int(t) for p, r in zip(m.parts, m.rows, strict=True)
-            if (t := times[p][r] if times[p][r] != NO_TIME else starts[p][r]) != NO_TIME
-        ]  # fmt: skip
-        return (min(known, default=0), m.parts[0], m.rows[0])
-
-    return sorted(matched.matches, key=when)
+    size, part, row = entries(matches)
+    if not len(size):
+        return []
+    of, first = by_part(part, len(parts)), np.cumsum(size) - size
+    when = gathered(of, row, [p.number["call_ts_ns"] for p in parts])
+    when = np.where(when == NO_TIME, gathered(of, row, [p.start for p in parts]), when)
+    latest = np.iinfo(np.int64).max
+    when = np.minimum.reduceat(np.where(when == NO_TIME, latest, when), first)
+    when[when == latest] = 0
+    return [matches[i] for i in np.lexsort((row[first], part[first], when)).tolist()]
 
 
 def _keys(part: RankCalls) -> list[RowKey]:
@@ -126,25 +116,31 @@ def _keys(part: RankCalls) -> list[RowKey]:
 
 
 def _columns(
-    part: RankCalls, number: int, matched: Matched, flat: Flat, split: Waits, rows: Sequence[Row], clock: Clock
+    part: RankCalls,
+    number: int,
+    matched: Matched,
+    flat: Flat,
+    split: Waits,
+    by_match: dict[str, NDArray[np.float64]],
+    clock: Clock,
 ) -> CallColumns:
     n = len(part)
-    mine = np.flatnonzero(flat.part == number)
+    mine = flat.of[number]
     at, which = flat.row[mine], flat.match[mine]
     numbers = {name: np.full(n, NO_TIME, np.int64) for name in ("match_id", "arrival_ns", "wait_ns", "transfer_ns")}
     numbers["match_id"][at] = which
     numbers["arrival_ns"] = clock.place(part.begin)
     numbers["wait_ns"][at], numbers["transfer_ns"][at] = split.wait[mine], split.transfer[mine]
     rates = {name: np.full(n, np.nan) for name in ("algbw_gbps", "busbw_gbps")}
+    moved = split.transfer[mine] != NO_TIME
+    for name, column in rates.items():
+        column[at[moved]] = by_match[name][which[moved]]
     how: list[str | None] = [None] * n
     why: list[str | None] = [None] * n
     for row, reason in matched.unmatched.get(number, {}).items():
         how[row], why[row] = reason, "unmatched"
     for entry, row, i in zip(mine.tolist(), at.tolist(), which.tolist(), strict=True):
-        how[row], why[row] = rows[i]["how"], split.reason[entry]
-        for name, column in rates.items():
-            if rows[i][name] is not None and split.transfer[entry] != NO_TIME:
-                column[row] = rows[i][name]
+        how[row], why[row] = matched.matches[i].how, split.reason[entry]
     return CallColumns(numbers, rates, {"match": how, "wait_reason": why})
 
 

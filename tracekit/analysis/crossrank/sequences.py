@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tracekit.analysis.crossrank.align import END_SKEW_NS, Sequence
+from tracekit.analysis.crossrank.columns import shared
 from tracekit.analysis.crossrank.streams import EXPERT
 from tracekit.model import NO_TIME
 
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
     from tracekit.analysis.crossrank.clocks import Clock
     from tracekit.analysis.crossrank.columns import RankCalls
     from tracekit.analysis.crossrank.streams import Stream
-
-    Signature = tuple[str | None, str | None, int | None]
 
 SYNCHRONISING = frozenset({"all_reduce", "reduce_scatter", "all_gather", "all_to_all", "barrier"})
 """Operations in which no rank can be done before every rank has begun (all-to-all: with all peers)."""
@@ -36,74 +35,89 @@ _SIZE = {
 
 
 class Signatures:
-    """(operation, element type, shared size) of every call of a stream; a part that one recording lacks is left out."""
+    """(operation, element type, shared size) of every call of a stream in one number.
+
+    A part that one recording lacks is left out.
+
+    of: part → number of each call of the stream, in its order; kind: part → code of its operation in `names`.
+    """
 
     def __init__(self, parts: Parts[RankCalls], stream: Stream) -> None:
-        self._of: dict[int, dict[int, Signature]] = {}
-        for p, rows in stream.rows.items():
-            ops, types = parts[p].texts("op"), parts[p].texts("dtype")
-            number = parts[p].number
-            self._of[p] = {}
-            for row in rows:
-                op = ops[row]
-                size = _size(op, number, row)
-                self._of[p][row] = ("p2p" if stream.kind == "p2p" else op, types[row], size)
-        self._lacks_type, self._lacks_size = self._lacking(1), self._lacking(2)
-        self._codes: dict[tuple[object, ...], int] = {}
-        self._scopes = {p: parts[p].texts("scope") for p in stream.rows}
+        self._parts, self._stream = parts, stream
+        there = [parts[p] for p in stream.rows]
+        rows = list(stream.rows.values())
+        lengths = np.cumsum([len(r) for r in rows])[:-1]
+        kinds, self.names = shared(there, "op")
+        kind = np.concatenate([k[r] for k, r in zip(kinds, rows, strict=True)])
+        types, words = shared(there, "dtype")
+        dtype = np.concatenate([t[r] for t, r in zip(types, rows, strict=True)])
+        size = np.concatenate([_sizes(k, self.names, p, r) for k, p, r in zip(kinds, there, rows, strict=True)])
+        op = np.zeros_like(kind) if stream.kind == "p2p" else kind
+        dtype[_lacking(op, dtype == len(words) - 1)] = len(words) - 1
+        size[_lacking(op, size == NO_TIME)] = NO_TIME
+        self._code = _numbered(_numbered(op, dtype), size)
+        self._lengths = lengths
+        self.kind = dict(zip(stream.rows, np.split(kind, lengths), strict=True))
+        self.of = dict(zip(stream.rows, np.split(self._code, lengths), strict=True))
 
-    def _lacking(self, position: int) -> set[str | None]:
-        """Operations for which some call has no such part."""
-        return {s[0] for rows in self._of.values() for s in rows.values() if s[position] is None}
-
-    def of(self, part: int, row: int) -> Signature:
-        """Signature of one call."""
-        op, dtype, size = self._of[part][row]
-        return (op, None if op in self._lacks_type else dtype, None if op in self._lacks_size else size)
-
-    def code(self, part: int, row: int, scopes: bool) -> int:
-        """One number for each distinct signature of the stream, with the call's nearest scope or without."""
-        word = (*self.of(part, row), self._scopes[part][row] if scopes else None)
-        return self._codes.setdefault(word, len(self._codes))
-
-    def agree(self, rows: Iterable[tuple[int, int]]) -> bool:
-        """True when the calls (part, row) do not contradict each other."""
-        return len({self.of(p, r) for p, r in rows}) <= 1
+    def scoped(self) -> dict[int, NDArray[np.int64]]:
+        """The same with the call's nearest scope."""
+        scopes, _ = shared([self._parts[p] for p in self._stream.rows], "scope")
+        scope = np.concatenate([s[r] for s, r in zip(scopes, self._stream.rows.values(), strict=True)])
+        return dict(zip(self._stream.rows, np.split(_numbered(self._code, scope), self._lengths), strict=True))
 
 
-def _size(op: str | None, number: dict[str, NDArray[np.int64]], row: int) -> int | None:
-    column = _SIZE.get(op or "")
-    if column is None:
-        return None
-    value = int(number[column][row])
-    if value == NO_TIME and op in ("send", "recv"):
-        value = int(number["out_nelems" if op == "send" else "in_nelems"][row])
-    return None if value == NO_TIME else value
+def _numbered(a: NDArray[np.int64], b: NDArray[np.int64]) -> NDArray[np.int64]:
+    """One number for each distinct pair."""
+    values, code = np.unique(b, return_inverse=True)
+    if len(values) == 1:
+        return a
+    return np.asarray(np.unique(a * len(values) + code.reshape(-1), return_inverse=True)[1].reshape(-1), np.int64)
+
+
+def _lacking(op: NDArray[np.int64], absent: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Calls of operations for which some call has no such part."""
+    return np.isin(op, op[absent]) if absent.any() else absent
+
+
+def _sizes(
+    kind: NDArray[np.int64], names: list[str | None], part: RankCalls, at: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """The size that all ranks of a call share, `NO_TIME` = none or not known."""
+    number = part.number
+    out = np.full(len(at), NO_TIME, np.int64)
+    for code in np.unique(kind[at]).tolist():
+        op = names[code] or ""
+        if (column := _SIZE.get(op)) is None:
+            continue
+        here = np.flatnonzero(kind[at] == code)
+        value = number[column][at[here]]
+        if op in ("send", "recv"):
+            other = number["out_nelems" if op == "send" else "in_nelems"][at[here]]
+            value = np.where(value == NO_TIME, other, value)
+        out[here] = value
+    return out
 
 
 def sequence(
     parts: Parts[RankCalls],
     stream: Stream,
     part: int,
-    rows: list[int],
     signatures: Signatures,
+    code: NDArray[np.int64],
     clock: Clock | None = None,
-    *,
-    scopes: bool = False,
 ) -> Sequence:
-    """The calls `rows` of one recording, in call order. Steps count only where markers tell them.
+    """The calls of one recording in a stream, in call order. Steps count only where markers tell them.
 
-    scopes: tell calls apart by their nearest scope, too. clock: puts the times on the common clock, as far as it is
-    known by now.
+    code: of each call. clock: puts the times on the common clock, as far as it is known by now.
     """
-    one = parts[part]
-    at = np.array(rows, np.int64)
-    code = np.array([signatures.code(part, r, scopes) for r in rows], np.int64)
-    ops = one.texts("op")
-    kind = [ops[r] for r in rows]
+    one, at = parts[part], stream.rows[part]
+    kind = signatures.kind[part]
     step = one.number["step"][at]
     step = np.where((step == NO_TIME) | (not one.markers), -1, step)
-    binds = np.array([k in SYNCHRONISING or k in LOOSE or k == "recv" for k in kind], np.bool_)
+    loose = _among(kind, signatures.names, LOOSE)
+    message = _among(kind, signatures.names, ("send", "recv"))
+    binds = _among(kind, signatures.names, (*SYNCHRONISING, *LOOSE, "recv"))
     if stream.kind != "p2p":
         binds &= ~_partial(one, at)
     start, end, window = one.begin[at], one.end[at], np.array(one.window, np.int64)
@@ -111,10 +125,16 @@ def sequence(
     if clock is not None and clock.aligned:
         start, end, window, error = clock.place(start), clock.place(end), clock.place(window), clock.error_ns or 0
     stop, end = end, np.where(binds, end, NO_TIME)
-    slack = np.array([LOOSE_NS if k in LOOSE else END_SKEW_NS for k in kind], np.int64)
-    mutual = binds & np.array([k not in ("send", "recv") for k in kind], np.bool_)
+    slack = np.where(loose, LOOSE_NS, END_SKEW_NS)
     low, high = window.tolist()
-    return Sequence(code, step, start, end, mutual, slack, (low, high), one.host, one.comparable, stop, error)
+    return Sequence(
+        code, step, start, end, binds & ~message, slack, (low, high), one.host, one.comparable, stop, error
+    )  # fmt: skip
+
+
+def _among(kind: NDArray[np.int64], names: list[str | None], wanted: Iterable[str]) -> NDArray[np.bool_]:
+    chosen = set(wanted)
+    return np.array([name in chosen for name in names], np.bool_)[kind]
 
 
 def _partial(one: RankCalls, at: NDArray[np.int64]) -> NDArray[np.bool_]:

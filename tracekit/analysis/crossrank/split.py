@@ -8,11 +8,11 @@ these instants, so their three parts add up to `attributed_ns`.
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+from msgspec import Struct, field
 
 from tracekit.analysis.accounting import UNKNOWN, RowKey
 from tracekit.analysis.crossrank.busy import COMPUTE, COPY, FUSED
@@ -33,8 +33,7 @@ Parts = list[int]
 """[waiting, transfer, not split], ns."""
 
 
-@dataclass(slots=True)
-class Split:
+class Split(Struct):
     """Time of one strategy, or row: `total` over all its time, `attributed` over its share of exposed time."""
 
     total: Parts = field(default_factory=lambda: [0, 0, 0])
@@ -52,8 +51,7 @@ class Split:
         }
 
 
-@dataclass(slots=True)
-class RankSplit:
+class RankSplit(Struct):
     """Splits of one recording: by (device, step) and row, and by device and strategy over the whole file."""
 
     rows: dict[tuple[int, int], dict[RowKey, Split]] = field(default_factory=dict)
@@ -96,8 +94,7 @@ def _add(into: Parts, what: Parts) -> None:
         into[i] += ns
 
 
-@dataclass(slots=True)
-class _Window:
+class _Window(Struct):
     rows: dict[RowKey, Split] = field(default_factory=lambda: defaultdict(Split))
     strategies: dict[str, Split] = field(default_factory=lambda: defaultdict(Split))
 

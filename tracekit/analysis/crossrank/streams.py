@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+import numpy as np
+from msgspec import Struct, field
 
 from tracekit.model import NO_TIME
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from numpy.typing import NDArray
 
     from tracekit.analysis.crossrank.columns import RankCalls
 
@@ -20,8 +24,7 @@ EXPERT = frozenset({"dispatch", "combine"})
 ALONE, PEER_UNKNOWN = "alone", "peer-unknown"
 
 
-@dataclass(slots=True)
-class Stream:
+class Stream(Struct):
     """Calls that happen in one order on all their ranks: part number → rows, in call order.
 
     kind: `group` (the group is known), `assumed` (nothing names the group: calls of one operation, on all ranks
@@ -34,11 +37,10 @@ class Stream:
     pair: tuple[int, int] | None = None
     size: int | None = None
     members: frozenset[int] | None = None
-    rows: dict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
+    rows: dict[int, NDArray[np.int64]] = field(default_factory=dict)
 
 
-@dataclass(slots=True)
-class Streams:
+class Streams(Struct):
     """All streams in a fixed order, and why each other call is in none: part → row → reason."""
 
     streams: list[Stream]
@@ -58,50 +60,79 @@ _SPAN, _LIST = re.compile(r"(\d+)-(\d+)(?::([1-9]\d*))?"), re.compile(r"\d+(?:,\
 
 
 def find_streams(parts: Sequence[RankCalls]) -> Streams:
-    """Streams of all parts. One rank set may serve several groups, so names tell groups apart where a rank has two."""
+    """Streams of all parts. One rank set may serve several groups, so names tell groups apart where a rank has two.
+
+    Calls of one kind (operation, group, peers) are sorted in together.
+    """
     named = _several_names(parts)
     found: dict[tuple[object, ...], Stream] = {}
     left_out: dict[int, dict[int, str]] = defaultdict(dict)
     for number, part in enumerate(parts):
-        ops, groups, names = part.texts("op"), part.texts("group_id"), part.texts("group_name")
-        sizes = part.number["group_size"].tolist()
-        src, dst = part.number["src_rank"].tolist(), part.number["dst_rank"].tolist()
-        for row, (op, group, name, size) in enumerate(zip(ops, groups, names, sizes, strict=True)):
-            if size == 1:
-                left_out[number][row] = ALONE
+        kind, first = _kinds(part)
+        order = np.argsort(kind, kind="stable")
+        rows_of = np.split(order, np.cumsum(np.bincount(kind, minlength=len(first)))[:-1])
+        mine: dict[tuple[object, ...], list[NDArray[np.int64]]] = defaultdict(list)
+        for i in np.argsort(first).tolist():
+            key, stream, reason = _stream_of(part, int(first[i]), named)
+            if stream is None or reason is not None:
+                left_out[number] |= dict.fromkeys(rows_of[i].tolist(), reason or PEER_UNKNOWN)
                 continue
-            label = name if group in named else None
-            pair = None
-            key: tuple[object, ...]
-            if op in P2P:
-                pair = (part.rank, dst[row]) if op == "send" else (src[row], part.rank)
-                if NO_TIME in pair:
-                    left_out[number][row] = PEER_UNKNOWN
-                    continue
-                key, kind = ("p2p", group, label, *pair), "p2p"
-            elif op in ("send_recv", "coalesced"):  # a kernel of point-to-point calls that left no record
-                left_out[number][row] = PEER_UNKNOWN
-                continue
-            elif group is None:
-                key, kind = ("assumed", "expert" if op in EXPERT else op), "assumed"
-            else:
-                key, kind = ("group", group, label), "group"
-            stream = found.get(key)
-            if stream is None:
-                known = None if size == NO_TIME else int(size)
-                members = members_of(group)
-                stream = found[key] = Stream(kind, group, name, pair, len(members) if members else known, members)
-            stream.rows[number].append(row)
-    order = sorted(found, key=lambda k: tuple(str(x) for x in k))
-    return Streams([found[k] for k in order], left_out)
+            found.setdefault(key, stream)
+            mine[key].append(rows_of[i])
+        for key, rows in mine.items():
+            found[key].rows[number] = rows[0] if len(rows) == 1 else np.sort(np.concatenate(rows))
+    keys = sorted(found, key=lambda k: tuple(str(x) for x in k))
+    return Streams([found[k] for k in keys], left_out)
+
+
+def _kinds(part: RankCalls) -> tuple[NDArray[np.int64], NDArray[np.intp]]:
+    """(the kind of each call, the first call of each kind): operation, group, size, peers."""
+    kind = np.zeros(len(part), np.int64)
+    columns = [part.text[name][0].astype(np.int64) for name in ("op", "group_id", "group_name")]
+    columns += [part.number[name] for name in ("group_size", "src_rank", "dst_rank")]
+    for column in columns:
+        values, code = np.unique(column, return_inverse=True)
+        if len(values) > 1:
+            kind = np.unique(kind * len(values) + code.reshape(-1), return_inverse=True)[1].reshape(-1)
+    return kind, np.unique(kind, return_index=True)[1]
+
+
+def _stream_of(
+    part: RankCalls, row: int, named: set[str | None]
+) -> tuple[tuple[object, ...], Stream | None, str | None]:
+    """(key, stream without rows) of a call, or why it is in none."""
+    op, group, name = (part.word(column, row) for column in ("op", "group_id", "group_name"))
+    size, src, dst = (int(part.number[column][row]) for column in ("group_size", "src_rank", "dst_rank"))
+    if size == 1:
+        return (), None, ALONE
+    label = name if group in named else None
+    pair = None
+    key: tuple[object, ...]
+    if op in P2P:
+        pair = (part.rank, dst) if op == "send" else (src, part.rank)
+        if NO_TIME in pair:
+            return (), None, PEER_UNKNOWN
+        key, kind = ("p2p", group, label, *pair), "p2p"
+    elif op in ("send_recv", "coalesced"):  # a kernel of point-to-point calls that left no record
+        return (), None, PEER_UNKNOWN
+    elif group is None:
+        key, kind = ("assumed", "expert" if op in EXPERT else op), "assumed"
+    else:
+        key, kind = ("group", group, label), "group"
+    members = members_of(group)
+    known = None if size == NO_TIME else size
+    return key, Stream(kind, group, name, pair, len(members) if members else known, members), None
 
 
 def _several_names(parts: Sequence[RankCalls]) -> set[str | None]:
     """Group ids under which some rank has calls of several group names."""
     out: set[str | None] = set()
     for part in parts:
-        names: dict[str | None, set[str | None]] = defaultdict(set)
-        for group, name in set(zip(part.texts("group_id"), part.texts("group_name"), strict=True)):
-            names[group].add(name)
-        out |= {g for g, found in names.items() if len(found) > 1}
+        names: dict[int, set[int]] = defaultdict(set)
+        codes, of = part.text["group_id"][0].astype(np.int64), part.text["group_name"]
+        for both in np.unique((codes + 1) * (len(of[1]) + 1) + of[0] + 1).tolist():
+            group, name = divmod(both, len(of[1]) + 1)
+            names[group - 1].add(name)
+        words: list[str | None] = [*part.text["group_id"][1], None]
+        out |= {words[g] for g, found in names.items() if len(found) > 1}
     return out

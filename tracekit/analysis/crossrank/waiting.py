@@ -7,12 +7,14 @@ common clock: the receiver waits until the sender has begun.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import Struct
 
 from tracekit.analysis.crossrank.align import END_SKEW_NS
+from tracekit.analysis.crossrank.columns import shared
+from tracekit.analysis.crossrank.flat import gathered
 from tracekit.analysis.crossrank.sequences import SYNCHRONISING
 from tracekit.model import NO_TIME
 
@@ -29,8 +31,7 @@ TRANSFER_BOUND, SKEW_BOUND = 0.25, 0.5
 """Share of waiting in the duration up to which a call is transfer-bound, from which on skew-bound."""
 
 
-@dataclass(slots=True)
-class Waits:
+class Waits(Struct):
     """Per entry of `Flat`: wait, transfer (ns, `NO_TIME` = none) and why there is none; per match: `last`, `skew`.
 
     last: entry of the call that came last, -1 = undecided; last_by: `clock` | `duration`.
@@ -49,78 +50,80 @@ class Waits:
 def waits(parts: Sequence[RankCalls], matches: Sequence[Match], flat: Flat, world: int | None) -> Waits:
     """Split every matched call where that is valid; elsewhere the reason."""
     n = len(flat)
-    ops = [p.texts("op") for p in parts]
-    together = np.array(
-        [m.stream.kind != "p2p" and ops[m.parts[0]][m.rows[0]] in SYNCHRONISING for m in matches], np.bool_
-    )
+    codes, names = shared(parts, "op")
+    op = gathered(flat.of, flat.row, codes)[flat.first]
+    p2p = np.fromiter((m.stream.kind == "p2p" for m in matches), np.bool_, len(matches))
+    synchronising = np.array([name in SYNCHRONISING for name in names], np.bool_)[op]
     out = Waits(
-        np.full(n, NO_TIME, np.int64), np.full(n, NO_TIME, np.int64), [None] * n,
-        *_arrivals(flat, len(matches), together),
+        np.full(n, NO_TIME, np.int64), np.full(n, NO_TIME, np.int64), [], *_arrivals(flat, synchronising & ~p2p),
     )  # fmt: skip
-    timed = flat.all(flat.dur > 0)  # without a duration, or cut to none: nothing is transferred in no time
-    lacking = ~flat.all(~flat.peers_lack)
-    shortest = flat.least(flat.dur)
-    valid = np.zeros(len(matches), np.bool_)
-    flags = zip(flat.first.tolist(), timed.tolist(), lacking.tolist(), strict=True)
-    for i, (match, (begin, has_time, lacks)) in enumerate(zip(matches, flags, strict=True)):
-        if match.stream.kind == "p2p":
-            _message(parts, match, flat, begin, out)
-            continue
-        reason = _invalid(match, ops[match.parts[0]][match.rows[0]], has_time, lacks, world)
-        if reason is None:
-            valid[i] = True
-        else:
-            out.reason[begin : begin + len(match.rows)] = [reason] * len(match.rows)
+    reason = np.zeros(n, np.int64)
     if len(matches):
-        entries = np.flatnonzero(valid[flat.match])
-        out.transfer[entries] = shortest[flat.match[entries]]
-        out.wait[entries] = flat.dur[entries] - out.transfer[entries]
+        why = np.where(p2p, 0, _invalid(matches, flat, synchronising, world))
+        reason[:] = why[flat.match]
+        at = np.flatnonzero(((why == 0) & ~p2p)[flat.match])
+        out.transfer[at] = flat.least(flat.dur)[flat.match[at]]
+        out.wait[at] = flat.dur[at] - out.transfer[at]
+        _messages(parts, [m for m in matches if m.stream.kind == "p2p"], flat, flat.first[p2p], out, reason)
+    out.reason = [REASONS[code] for code in reason.tolist()]
     _owners_only(parts, flat, out)
     return out
 
 
-def _invalid(match: Match, op: str | None, timed: bool, lacking: bool, world: int | None) -> str | None:
-    """Why a collective cannot be split; None when it can."""
-    if op not in SYNCHRONISING or lacking:
-        return "not-synchronising"
-    if not timed:
-        return "untimed"
-    expected = world if match.stream.kind == "assumed" else match.expected
-    if expected is None:
-        return "group-unknown"
-    return None if len(match.rows) == expected else "ranks-missing"
+REASONS = (None, "ranks-missing", "group-unknown", "untimed", "not-synchronising", "clock", "eager-send")
+_MISSING, _GROUP, _UNTIMED, _NOT_TOGETHER, _CLOCK, _EAGER = range(1, len(REASONS))
+"""Why a call is not split."""
 
 
-def _message(parts: Sequence[RankCalls], match: Match, flat: Flat, begin: int, out: Waits) -> None:
-    """Split receive and send of one message: none can move before both sides have begun."""
-    assert match.stream.pair is not None
-    sent = begin if parts[match.parts[0]].rank == match.stream.pair[0] else begin + 1
+def _invalid(
+    matches: Sequence[Match], flat: Flat, synchronising: NDArray[np.bool_], world: int | None
+) -> NDArray[np.int64]:
+    """Why each collective cannot be split, as a position in REASONS."""
+    timed = flat.all(flat.dur > 0)  # without a duration, or cut to none: nothing is transferred in no time
+    lacking = ~flat.all(~flat.peers_lack)
+    told = ((world if m.stream.kind == "assumed" else m.expected) for m in matches)
+    expected = np.fromiter((-1 if ranks is None else ranks for ranks in told), np.int64, len(matches))
+    out = np.where(flat.size == expected, 0, _MISSING)
+    out[expected < 0] = _GROUP
+    out[~timed] = _UNTIMED
+    out[lacking | ~synchronising] = _NOT_TOGETHER
+    return out
+
+
+def _messages(
+    parts: Sequence[RankCalls],
+    matches: Sequence[Match],
+    flat: Flat,
+    begin: NDArray[np.intp],
+    out: Waits,
+    reason: NDArray[np.int64],
+) -> None:
+    """Split receive and send of each message: none can move before both sides have begun."""
+    ranks = np.array([p.rank for p in parts], np.int64)
+    source = np.array([m.stream.pair[0] if m.stream.pair else -1 for m in matches], np.int64)
+    sent = begin + (ranks[flat.part[begin]] != source)
     got = 2 * begin + 1 - sent
-    aligned = flat.component[sent] >= 0 and flat.component[sent] == flat.component[got]
-    known = flat.arrival[sent] != NO_TIME and flat.arrival[got] != NO_TIME
+    aligned = (flat.component[sent] >= 0) & (flat.component[sent] == flat.component[got])
+    known = (flat.arrival[sent] != NO_TIME) & (flat.arrival[got] != NO_TIME)
+    error = flat.error[sent] + flat.error[got]
     for me, partner in ((got, sent), (sent, got)):
-        dur = int(flat.dur[me])
-        if dur <= 0 or (aligned and not known):
-            out.reason[me] = "untimed"
-        elif not aligned:
-            out.reason[me] = "clock"
-        else:
-            lag = int(flat.arrival[partner] - flat.arrival[me])
-            if me == sent and lag > dur:  # it was gone before the receiver came: buffered, not waiting
-                out.reason[me] = "eager-send"
-            elif lag > dur + int(flat.error[sent] + flat.error[got]):  # received before it was sent
-                out.reason[me] = "clock"
-            else:
-                out.wait[me] = min(max(lag, 0), dur)
-                out.transfer[me] = dur - out.wait[me]
+        dur = flat.dur[me]
+        lag = np.where(aligned & known, flat.arrival[partner] - flat.arrival[me], 0)
+        early = lag > dur + error  # received before it was sent
+        why = np.where(early, _CLOCK, 0)
+        if me is sent:  # it was gone before the receiver came: buffered, not waiting
+            why[lag > dur] = _EAGER
+        why[~aligned] = _CLOCK
+        why[(dur <= 0) | (aligned & ~known)] = _UNTIMED
+        reason[me] = why
+        good = why == 0
+        wait = np.minimum(np.maximum(lag, 0), dur)[good]
+        out.wait[me[good]], out.transfer[me[good]] = wait, dur[good] - wait
 
 
 def _owners_only(parts: Sequence[RankCalls], flat: Flat, out: Waits) -> None:
     """One kernel may serve several calls: its waiting, that for the latest partner, goes to the call that owns it."""
-    owner_of = np.full(len(flat), NO_TIME, np.int64)
-    for p, one in enumerate(parts):
-        mine = np.flatnonzero(flat.part == p)
-        owner_of[mine] = one.number["coalesced_into"][flat.row[mine]]
+    owner_of = gathered(flat.of, flat.row, [p.number["coalesced_into"] for p in parts])
     owned = np.flatnonzero(owner_of != NO_TIME).tolist()
     if not owned:
         return
@@ -135,7 +138,7 @@ def _owners_only(parts: Sequence[RankCalls], flat: Flat, out: Waits) -> None:
 
 
 def _arrivals(
-    flat: Flat, n: int, together: NDArray[np.bool_]
+    flat: Flat, together: NDArray[np.bool_]
 ) -> tuple[NDArray[np.int64], list[str | None], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
     """Last and first to come, skew and clock error of each match.
 
@@ -143,29 +146,31 @@ def _arrivals(
     without one by duration (the last to come has the shortest) where it exceeds what ends differ by and all ranks leave
     `together`: the root of a broadcast, or a buffered send, comes first and is done first.
     """
+    n = len(flat.first)
     last, earliest = np.full(n, -1, np.int64), np.full(n, -1, np.int64)
     skew, error = np.full(n, NO_TIME, np.int64), np.full(n, NO_TIME, np.int64)
-    by: list[str | None] = [None] * n
+    by = np.zeros(n, np.int64)
     if not n:
-        return last, by, earliest, skew, error
+        return last, [], earliest, skew, error
     same = (flat.least(flat.component) == flat.most(flat.component)) & (flat.least(flat.component) >= 0)
     clocked = same & flat.all(flat.arrival != NO_TIME)
-    timed = flat.all(flat.dur > 0) & flat.all(~flat.peers_lack) & together
-    by_arrival, by_length = flat.order(flat.arrival), flat.order(flat.dur)
-    stops = [*flat.first[1:].tolist(), len(flat)]
-    for i, (begin, stop) in enumerate(zip(flat.first.tolist(), stops, strict=True)):
-        if clocked[i]:
-            a, b = int(by_arrival[stop - 1]), int(by_arrival[stop - 2])
-            earliest[i] = by_arrival[begin]
-            skew[i] = flat.arrival[a] - flat.arrival[earliest[i]]
-            error[i] = int(np.sort(flat.error[begin:stop])[-2:].sum())
-            if flat.arrival[a] - flat.arrival[b] > flat.error[a] + flat.error[b]:
-                last[i], by[i] = a, "clock"
-        elif timed[i]:
-            a, b = int(by_length[begin]), int(by_length[begin + 1])
-            if flat.dur[b] - flat.dur[a] > END_SKEW_NS:
-                last[i], by[i] = a, "duration"
-    return last, by, earliest, skew, error
+    timed = flat.all(flat.dur > 0) & flat.all(~flat.peers_lack) & together & ~clocked
+    stop = flat.first + flat.size
+    order, errors = flat.order(flat.arrival), flat.error[flat.order(flat.error)]
+    begin, a, b = order[flat.first], order[stop - 1], order[stop - 2]
+    earliest[clocked] = begin[clocked]
+    skew[clocked] = (flat.arrival[a] - flat.arrival[begin])[clocked]
+    error[clocked] = (errors[stop - 1] + errors[stop - 2])[clocked]
+    sure = clocked & (flat.arrival[a] - flat.arrival[b] > flat.error[a] + flat.error[b])
+    last[sure], by[sure] = a[sure], 1
+    order = flat.order(flat.dur)
+    a, b = order[flat.first], order[flat.first + 1]
+    sure = timed & (flat.dur[b] - flat.dur[a] > END_SKEW_NS)
+    last[sure], by[sure] = a[sure], 2
+    return last, [_DECIDED[code] for code in by.tolist()], earliest, skew, error
+
+
+_DECIDED = (None, "clock", "duration")
 
 
 def verdict(wait_ns: int, dur_ns: int) -> str:

@@ -7,8 +7,9 @@ explains it. Costs are ns of a step, positive where the second run pays.
 from __future__ import annotations
 
 import statistics
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from tracekit.analysis.diff.side import Mean, band
 
@@ -27,8 +28,7 @@ _SAID = {"layout": "layout", "hardware": "hardware", "framework": "framework", "
          "stages": "pipeline stages", "micro-batches": "micro-batches", "strategies": "strategies"}  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Cause:
+class Cause(Struct, frozen=True):
     """One cause. kind: setup | load | payload | calls | compute | rank | stage | transfer | overlap | idle | copy |
     fused | waiting. cost_ns None: what it costs cannot be told apart from the rest. band_ns None: noise not known.
     """

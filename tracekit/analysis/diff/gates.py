@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from tracekit.analysis.diff.metrics import is_known, known, metric
 from tracekit.errors import UsageError
@@ -28,8 +29,7 @@ _LIMIT = re.compile(r"([+-]?)(\d+(?:\.\d*)?(?:[eE][+-]?\d+)?|\.\d+)\s*(%|ns|us|m
 _UNITS = {"ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9}
 
 
-@dataclass(frozen=True, slots=True)
-class Gate:
+class Gate(Struct, frozen=True):
     """One condition; limit in the metric's unit, as a change where `change` (relative to the first run: `relative`)."""
 
     text: str

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -11,8 +12,7 @@ if TYPE_CHECKING:
     from tracekit.analysis.diff.side import Mean, Side
 
 
-@dataclass(frozen=True, slots=True)
-class Metric:
+class Metric(Struct, frozen=True):
     """A value in ns, as a ratio or a count; None with the reason."""
 
     value: float | None

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import statistics
 from collections import defaultdict
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, field
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -22,16 +23,14 @@ _TIMES = ("total_ns", "hidden_ns", "attributed_ns", "attributed_wait_ns", "attri
           "attributed_unsplit_ns", "wait_ns", "transfer_ns")  # fmt: skip
 
 
-@dataclass(slots=True)
-class Mean:
+class Mean(Struct):
     """Mean over ranks and steps, ns (or another unit); `steps` = mean over ranks of each step. None = not known."""
 
     value: float | None = None
     steps: tuple[float, ...] = ()
 
 
-@dataclass(slots=True)
-class Comm:
+class Comm(Struct):
     """Communication of one key, means of a rank and step; times by the columns of `exposure`.
 
     payload_bytes: of a call (mean), over the whole recording; None where calls do not tell.
@@ -42,8 +41,7 @@ class Comm:
     payload_bytes: float | None = None
 
 
-@dataclass(slots=True)
-class Side:
+class Side(Struct):
     """A run as the comparison sees it. complete: false where steps had to be used that the file may cut.
 
     compute_of: rank → compute of a step. position: rank → place in its pipeline. sites: call sites as in the JSON

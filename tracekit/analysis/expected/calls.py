@@ -7,11 +7,11 @@ reduction's kernel is compiled for one type). Calls of one coalesced kernel are 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+from msgspec import Struct, field
 
 from tracekit.analysis.crossrank.columns import plain
 from tracekit.analysis.distinct import distinct_rows
@@ -20,7 +20,7 @@ from tracekit.model import NO_TIME
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from tracekit.analysis.crossrank.run import CallColumns
+    from tracekit.analysis.crossrank.columns import CallColumns
 
 Row = dict[str, Any]
 _TEXTS = ("strategy", "purpose", "phase", "op", "group_id", "family", "kernel", "dtype", "variant")
@@ -33,8 +33,7 @@ _TYPE_IN_NAME = re.compile(r"nccl\w*?_(?:Sum|Prod|Max|Min|MinMax|Avg|PreMulSum|S
 P2P = frozenset({"send", "recv"})
 
 
-@dataclass(slots=True)
-class Recording:
+class Recording(Struct):
     """One analysed recording. `files`: from the worker; `added`: what other ranks tell of its calls, or why nothing.
 
     steps, exposure, breakdown: its rows of those tables; those of exposure are completed in place.
@@ -73,8 +72,7 @@ class Kind(NamedTuple):
     payload: int | None
 
 
-@dataclass(slots=True)
-class Calls:
+class Calls(Struct):
     """Calls in call order. `kinds[which[i]]` of call i, -1 for a call inside another's kernel; `NO_TIME` = none.
 
     counted_kinds, counted: the same for counts and bytes, every call by itself with its own payload.

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, field
 
 from tracekit.errors import UsageError
 from tracekit.theory import Hardware, MissingInput, NoNumber, OutsideDomain, Placement, hardware_of_device, place
@@ -19,8 +20,7 @@ BOARD = 16
 """GPUs up to which fast links end at the host; beyond, a rack shares them."""
 
 
-@dataclass(slots=True)
-class Machine:
+class Machine(Struct):
     """Hardware with what is known of nodes. `hosts`: rank → host; `gpus_per_node` with `source` of that number.
 
     `groups`: group id → ranks; `degrees`: axis → ranks of the layout. `reason`: why the hardware is not known.

@@ -8,8 +8,9 @@ for: nothing is assumed.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, field
 
 from tracekit.errors import UsageError
 from tracekit.theory import NoNumber, OutsideDomain
@@ -28,8 +29,7 @@ _TELLS_TYPE = {"dtype": {"activation", "stage_transfer", "param_gather"}, "grad_
 ASK = "model and training: give [model] and [training] in run.toml (--run) for expected calls, bytes and MFU"
 
 
-@dataclass(slots=True)
-class Planned:
+class Planned(Struct):
     """The plan, the pipeline stage of each rank, the inputs as used and what is missing. `plan` may be None."""
 
     plan: Plan | None = None

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from msgspec import Struct, field
 
 from tracekit.analysis.expected.planned import plan_columns
 from tracekit.analysis.expected.timing import (
@@ -44,8 +44,7 @@ class Key(NamedTuple):
     group_id: str | None
 
 
-@dataclass(slots=True)
-class Sums:
+class Sums(Struct):
     """What the calls of one row add up to, over ranks. Lists hold one array a recording and kind.
 
     per_step: (recording, step) → [calls, bytes or None]; times: [measured, expected, least, low, high] ns of judged

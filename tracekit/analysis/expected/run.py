@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec import Struct, field
 
-from tracekit.analysis.crossrank.run import CallColumns
+from tracekit.analysis.crossrank.columns import CallColumns
 from tracekit.analysis.expected.calls import read_calls
 from tracekit.analysis.expected.exposed import split_exposure
 from tracekit.analysis.expected.findings import exposure_findings, findings_of
@@ -28,8 +28,7 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 
 
-@dataclass(slots=True)
-class Expected:
+class Expected(Struct):
     """Rows of `theory`, findings, columns for the calls of each recording, the inputs used and what is missing."""
 
     rows: list[Row]

@@ -6,10 +6,10 @@ is fast enough, never that it is slow: the verdict is one-sided.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import Struct, field
 
 from tracekit.analysis.expected.calls import P2P
 from tracekit.model import NO_TIME
@@ -35,8 +35,7 @@ _AXIS = {"tp": "tp", "sp": "tp", "cp": "cp", "ep": "ep", "pp": "pp"}
 _MODELS = frozenset({"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce", "send", "recv"})
 
 
-@dataclass(slots=True)
-class Timed:
+class Timed(Struct):
     """Expectation of one kind of call, or why there is none. `limit_gbps`: bus bandwidth at the least time."""
 
     size: int | None
@@ -51,8 +50,7 @@ class Timed:
         return self.expectation.bound.lower_bound_ns if self.expectation else None
 
 
-@dataclass(slots=True)
-class Judged:
+class Judged(Struct):
     """Columns of one recording's calls: `verdict` codes (-1 = none), expected and least ns (NaN), timed by kind."""
 
     verdict: NDArray[np.int64]

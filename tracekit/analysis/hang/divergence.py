@@ -8,9 +8,10 @@ output; an all-reduce keeps its size; what an all-to-all sends in sum is receive
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping, Sequence
@@ -23,8 +24,7 @@ _EQUAL_IN = frozenset({"all_reduce", "all_gather", "reduce_scatter", "broadcast"
 _EQUAL_OUT = frozenset({"all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "scatter"})
 
 
-@dataclass(frozen=True, slots=True)
-class Divergence:
+class Divergence(Struct, frozen=True):
     """One call that its ranks do not agree on.
 
     what: operation | type | size; culprits: the ranks that differ from the most, empty when it is a tie; values: what

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -14,8 +15,7 @@ GroupKey = tuple[str, tuple[int, ...]]
 """Name and members: after a split several groups may bear one name."""
 
 
-@dataclass(slots=True)
-class RankDump:
+class RankDump(Struct):
     """What one rank left behind. labels: position in `witness.calls` → its labelled call."""
 
     rank: int
@@ -28,8 +28,7 @@ class RankDump:
         return call.label.strategy if call is not None and call.label.strategy != "unknown" else None
 
 
-@dataclass(slots=True)
-class Progress:
+class Progress(Struct):
     """Sequence numbers of the last collective of a group on one rank; None = not known.
 
     pending: position of the call → for each call of the group that was issued and not seen to complete.
@@ -41,8 +40,7 @@ class Progress:
     pending: list[int] = field(default_factory=list)
 
 
-@dataclass(slots=True)
-class GroupState:
+class GroupState(Struct):
     """One group over all ranks. p2p: sends or receives run in it, so that the file's own counters mix both kinds.
 
     calls: sequence number → rank → position of the collective in that rank's calls.

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from tracekit.analysis.hang.waits import NO_DUMP, NOT_STARTED, UNTOLD, circles, waiters
 
@@ -22,8 +23,7 @@ another's began; circle: ranks wait for each other, any may have begun it.
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Suspect:
+class Suspect(Struct, frozen=True):
     """A rank at which the hang may have begun.
 
     waiting: ranks that cannot go on before it does, with the edge each of them waits by. behind: calls that its groups'

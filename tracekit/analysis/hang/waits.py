@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
 
 from tracekit.analysis.hang.state import group_keys, is_pending
 
@@ -15,8 +16,7 @@ if TYPE_CHECKING:
 MISSING, BEHIND, NO_DUMP, NOT_STARTED, UNTOLD = "missing", "behind", "no-dump", "not-started", "untold"
 
 
-@dataclass(frozen=True, slots=True)
-class Front:
+class Front(Struct, frozen=True):
     """The first call a rank has pending, in order of issue. position None: only a counter tells that something is.
 
     seq: number of the collective (of the p2p call for a send or receive); peer: global rank of the other side.
@@ -30,8 +30,7 @@ class Front:
     peer: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Edge:
+class Edge(Struct, frozen=True):
     """`waiter` cannot go on before `on` does. why: missing (it has not issued the call), behind (it has, but is stuck
     before it), not-started (its device has not begun it although another's has), no-dump (it left nothing behind that
     tells), untold (its dump does not show how far it came in this group).
@@ -42,8 +41,7 @@ class Edge:
     why: str
 
 
-@dataclass(slots=True)
-class Waits:
+class Waits(Struct):
     """fronts: of each stuck rank; edges: waiter → its edges; passed: rank → peers that completed what it has pending;
     together: ranks whose first pending call all members have issued and none is held up elsewhere.
     """

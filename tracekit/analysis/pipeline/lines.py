@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -14,8 +15,7 @@ if TYPE_CHECKING:
 Edges = dict[int, set[int]]
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
+class Line(Struct, frozen=True):
     """One pipeline: `ranks` from the first stage on; reason: why it cannot be analysed, None when it can.
 
     ring: its ends exchange messages, as those of looped schedules do; None when they cannot be told apart.

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import statistics
-from dataclasses import replace
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

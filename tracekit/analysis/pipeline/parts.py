@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from msgspec import Struct, field
 
 Mark = tuple[str, int | None, int | None]
 """(kind F, B, I or W; stage; micro-batch) of one action, None = not told."""
 
 
-@dataclass(slots=True)
-class Chunk:
+class Chunk(Struct):
     """Work of one entry of a rank's order: its actions (two that run as one), [ts, ts + dur) ns on the device.
 
     compute: ns with compute active in it. before, after: positions of the messages received or asked for just before,
@@ -31,8 +30,7 @@ class Chunk:
         return "".join(kind for kind, _, _ in self.actions)
 
 
-@dataclass(slots=True)
-class Message:
+class Message(Struct):
     """A point-to-point call of the pipeline. `call` = its row in `collectives`; ns as in there, None = unknown.
 
     mark: the action whose result it carries, where an annotation tells: kind F = activations, B = gradients; the stage
@@ -50,8 +48,7 @@ class Message:
     blocked: tuple[tuple[int, int], ...] = ()
 
 
-@dataclass(slots=True)
-class RankPipeline:
+class RankPipeline(Struct):
     """Chunks and messages of one rank, in its order; times from the recording's origin.
 
     groups: members of the groups its messages go through, where known. comm: [start, end) ns between chunks in which

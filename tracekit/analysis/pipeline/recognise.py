@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from tracekit.theory.schedules import NAMES, ScheduleError, build, from_order, parts
 
@@ -24,8 +25,7 @@ MOST_COMPARED, CLOSEST = 400, 3
 """Longest order that is compared with others at quadratic cost, and with how many: those equal in most places."""
 
 
-@dataclass(frozen=True, slots=True)
-class Recognised:
+class Recognised(Struct, frozen=True):
     """What an order was found to be.
 
     name: schedules with exactly this order, joined by "|"; None = no known one. ideal: its order; ran: the order that

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import statistics
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec import Struct, field
 
 from tracekit.analysis.detail import group_key
-from tracekit.analysis.pipeline.causes import CAUSES, Causes, Typical, causes
+from tracekit.analysis.pipeline.causes import CAUSES, Causes, Typical, ask_causes, causes
+from tracekit.analysis.pipeline.causes import Asked as AskedCauses
 from tracekit.analysis.pipeline.lines import Line, find_lines
 from tracekit.analysis.pipeline.messages import carried
 from tracekit.analysis.pipeline.orders import ordered
+from tracekit.analysis.pipeline.plans import Plans
 from tracekit.analysis.pipeline.recognise import Recognised, recognise
 from tracekit.analysis.pipeline.slow import LongStage, long_stages, stage_findings
 from tracekit.analysis.pipeline.timed import Lags, Span, Timed, idle_split, lags, timed
-from tracekit.analysis.pipeline.whatif import MOST_ERROR, what_if, without_slow
+from tracekit.analysis.pipeline.whatif import MOST_ERROR, ask_what_if, what_if
+from tracekit.analysis.pipeline.whatif import Asked as AskedWhatIf
 from tracekit.theory.schedules import parts as actions_of
 
 if TYPE_CHECKING:
@@ -29,8 +32,7 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 
 
-@dataclass(slots=True)
-class RankInput:
+class RankInput(Struct):
     """One recording: `shift` ns from its own times to the run's axis; `clock` from there to the common one, if any."""
 
     rank: int
@@ -46,8 +48,7 @@ class RankInput:
         return int(self.clock.place(np.array([on_axis], np.int64))[0]) - on_axis
 
 
-@dataclass(slots=True)
-class PipelineTables:
+class PipelineTables(Struct):
     """Rows of the tables of pipelines."""
 
     pipeline: list[Row] = field(default_factory=list)
@@ -56,8 +57,7 @@ class PipelineTables:
     findings: list[Row] = field(default_factory=list)
 
 
-@dataclass(slots=True)
-class _Step:
+class _Step(Struct):
     """One step of one pipeline; `t`, `lag` None where the ranks have no common clock or the order is not known.
 
     offsets: per rank, ns from the run's axis to the common clock in this step, None without one.
@@ -72,6 +72,17 @@ class _Step:
     t: Timed | None = None
     lag: Lags | None = None
     reason: str | None = None
+    why: AskedCauses | None = None
+    what: AskedWhatIf | None = None
+
+    def ask(self, typical: Typical, long: Sequence[LongStage]) -> None:
+        """Ask for all replays of the step; they run together with those of other steps."""
+        ran = self.known.ran if self.known is not None else None
+        if self.t is None or self.lag is None or self.known is None or ran is None:
+            return
+        self.why = ask_causes(self.t, ran, self.known.ideal, typical, self.lag)
+        compute = [[c.compute for c in row] for row in self.chunks]
+        self.what = ask_what_if(self.t, ran, typical, self.lag, compute, long)
 
 
 def pipelines(inputs: Sequence[RankInput], groups: Iterable[Sequence[int]] = ()) -> PipelineTables:
@@ -81,15 +92,18 @@ def pipelines(inputs: Sequence[RankInput], groups: Iterable[Sequence[int]] = ())
     """
     by_rank = {one.rank: one for one in inputs}
     found = find_lines({r: one.part for r, one in by_rank.items()}, groups)
-    steps = [s for line in found for s in _steps(line, by_rank)]
+    plans = Plans()
+    steps = [s for line in found for s in _steps(line, by_rank, plans)]
     ready = [(s.t, s.known.ran) for s in steps if s.t is not None and s.known is not None and s.known.ran is not None]
-    typical = Typical(ready)
+    typical = Typical(ready, plans)
     long = long_stages(found, {r: one.part for r, one in by_rank.items()}, _loads(steps))
     out = PipelineTables()
     for s in steps:
+        s.ask(typical, [x for x in long if x.places == len(s.line.ranks)])
+    for s in steps:
         out.pipeline += _gantt(s, by_rank)
         out.bubble += _bubbles(s, by_rank, typical)
-        out.what_if += _what_ifs(s, typical, [x for x in long if x.places == len(s.line.ranks)])
+        out.what_if += _what_ifs(s, typical)
     out.findings = [*stage_findings(long, out.what_if, {_name(line): len(line.ranks) for line in found}),
                     *_findings(steps)]  # fmt: skip
     return out
@@ -108,7 +122,7 @@ def _loads(steps: Iterable[_Step]) -> dict[int, float]:
     return {rank: statistics.median(values) for rank, values in found.items()}
 
 
-def _steps(line: Line, by_rank: Mapping[int, RankInput]) -> list[_Step]:
+def _steps(line: Line, by_rank: Mapping[int, RankInput], plans: Plans) -> list[_Step]:
     """The steps of a line; those that some rank lacks are left with a reason."""
     parts = {r: by_rank[r].part for r in line.ranks if r in by_rank}
     numbers = sorted({c.step for part in parts.values() for c in part.chunks})
@@ -125,7 +139,7 @@ def _steps(line: Line, by_rank: Mapping[int, RankInput]) -> list[_Step]:
         sends = sum(m.send for row in sent for m in row) if all(sent) else None
         s.known = recognise(orders, line.ring, sends)
         s.reason = s.known.reason
-        _place(s, [by_rank[r] for r in line.ranks])
+        _place(s, [by_rank[r] for r in line.ranks], plans)
         out.append(s)
     return out
 
@@ -135,7 +149,7 @@ def _offsets(line: Line, by_rank: Mapping[int, RankInput], chunks: Sequence[Sequ
             for r, row in zip(line.ranks, chunks, strict=True)]  # fmt: skip
 
 
-def _place(s: _Step, ranks: Sequence[RankInput]) -> None:
+def _place(s: _Step, ranks: Sequence[RankInput], plans: Plans) -> None:
     """Put a step on the common clock, if there is one and nothing seems cut."""
     if not all(s.chunks):
         return
@@ -155,7 +169,7 @@ def _place(s: _Step, ranks: Sequence[RankInput]) -> None:
     if ran is not None:
         parts = [one.part for one in ranks]
         blocked = [[span for m in row for span in m.blocked] for row in s.messages]
-        s.lag = lags(t, ran, _moved(blocked, moves), _moved([part.comm for part in parts], moves))
+        s.lag = lags(t, plans.of(ran), _moved(blocked, moves), _moved([part.comm for part in parts], moves))
 
 
 def _both_ways(messages: Sequence[Message]) -> bool:
@@ -223,8 +237,8 @@ def _times(one: RankInput, offset: int | None, ts: int | None, dur: int | None) 
 def _bubbles(s: _Step, by_rank: Mapping[int, RankInput], typical: Typical) -> list[Row]:
     known, t = s.known, s.t
     found: Causes | None = None
-    if t is not None and known is not None and known.ran is not None and s.lag is not None:
-        found = causes(t, known.ran, known.ideal, typical, s.lag)
+    if t is not None and known is not None and s.why is not None:
+        found = causes(s.why, t, known.ideal, typical)
         if found is None:
             s.reason = "order-cannot-finish"
     rows = []
@@ -261,7 +275,7 @@ _EXPLAINED = (*(f"{cause}_ns" for cause in CAUSES), "held_ns", "simulated_ns", "
 
 def _measured(t: Timed, place: int) -> Row:
     begin, finish = t.window
-    busy = sum(t.durations[place])
+    busy = sum(t.end[place]) - sum(t.start[place])
     idle = finish - begin - busy
     warmup, steady, drain = idle_split(t, place)
     return {
@@ -271,18 +285,11 @@ def _measured(t: Timed, place: int) -> Row:
     }  # fmt: skip
 
 
-def _what_ifs(s: _Step, typical: Typical, long: Sequence[LongStage]) -> list[Row]:
+def _what_ifs(s: _Step, typical: Typical) -> list[Row]:
     """Rows of the table `what_if`; beyond MOST_ERROR of the replay without a window."""
-    ran = s.known.ran if s.known is not None else None
-    if s.t is None or s.lag is None or ran is None or (found := what_if(s.t, ran, typical, s.lag)) is None:
+    if s.t is None or s.what is None or (found := what_if(s.what, typical)) is None:
         return []
-    base, changed = found
-    cases: list[tuple[str, str | None, int]] = [(what, None, ns) for what, ns in changed.items()]
-    compute = [[c.compute for c in row] for row in s.chunks]
-    for one in long:
-        if one.pace is not None:
-            ns = without_slow(s.t, ran, s.lag, compute, one.place, one.pace)
-            cases += [] if ns is None else [("no-slow-stage", f"stage {one.place}", ns)]
+    base, cases = found
     window = s.t.window[1] - s.t.window[0]
     error = abs(base - window) / window if window else None
     good = error is not None and error <= MOST_ERROR

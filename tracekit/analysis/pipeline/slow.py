@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import statistics
 from collections import defaultdict
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from tracekit.analysis.pipeline.pace import ratio, reference
 
@@ -22,8 +23,7 @@ MORE, COSTLY = 1.1, 0.03
 """A stage has more to do from this multiple of the others' compute on; said where equal stages save this share."""
 
 
-@dataclass(frozen=True, slots=True)
-class LongStage:
+class LongStage(Struct, frozen=True):
     """A place in pipelines of `places` ranks, all of whose ranks compute longer than is typical of the other places.
 
     compute, others: ns a micro-batch, of its fastest rank and the median of the other places; pace: how many times as

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import Struct
 
 from tracekit.analysis.intervals import covered, union
-from tracekit.theory.schedules import parts
+from tracekit.analysis.pipeline.plans import flat
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,16 +16,13 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tracekit.analysis.pipeline.parts import Chunk
-    from tracekit.theory.schedules import Schedule
+    from tracekit.analysis.pipeline.plans import Plan
 
 Grid = list[list[int]]
 Span = tuple[int, int]
-AHEAD = 64
-"""How many entries further on are looked at for one whose message is already there."""
 
 
-@dataclass(frozen=True, slots=True)
-class Timed:
+class Timed(Struct, frozen=True):
     """`start[rank][i]`, `end[rank][i]` of entry i of a rank's order, ns; entries of a rank never overlap."""
 
     kinds: list[list[str]]
@@ -89,49 +86,45 @@ def idle_split(t: Timed, rank: int) -> tuple[int, int, int]:
     return warmup, whole - warmup - drain, drain
 
 
-@dataclass(frozen=True, slots=True)
-class Lags:
-    """Per entry, ns between the moment it could start and its start: `p2p` in point-to-point calls of the pipeline,
-    else `comm` with other communication active, else `launch`.
+class Lags(Struct, frozen=True):
+    """Per entry (rank after rank), ns between the moment it could start and its start: `p2p` in point-to-point calls of
+    the pipeline, else `comm` with other communication active, else `launch`.
 
     held: per rank, ns of waiting for one message while that of a later entry was already there (head of line).
     """
 
-    p2p: Grid
-    comm: Grid
-    launch: Grid
+    p2p: list[int]
+    comm: list[int]
+    launch: list[int]
     held: list[int]
 
 
-def lags(t: Timed, schedule: Schedule, blocked: Sequence[Sequence[Span]], comm: Sequence[Sequence[Span]]) -> Lags:
+def lags(t: Timed, plan: Plan, blocked: Sequence[Sequence[Span]], comm: Sequence[Sequence[Span]]) -> Lags:
     """What came between entries besides waiting for the work of other ranks.
 
-    schedule: the order that ran, entry by entry as in `t`; blocked: per rank, [start, end) ns in point-to-point calls;
+    plan: of the order that ran, entry by entry as in `t`; blocked: per rank, [start, end) ns in point-to-point calls;
     comm: in other communication.
     An entry can start when the one before it and all that it needs from other ranks have ended.
     """
-    needs, made = schedule.wiring.needs, schedule.wiring.makers()
     begin = t.window[0]
+    ready = plan.ready(flat(t.end), begin)
     out = Lags([], [], [], [])
     for rank, starts in enumerate(t.start):
-        ready = [max((t.end[r][i] for r, i in (made[k] for k in keys)), default=begin) for keys in needs[rank]]
-        remote = [any(made[k][0] != rank for k in keys) for keys in needs[rank]]
+        first = plan.first[rank]
+        frees = [begin, *t.end[rank][:-1]]
+        could = [max(free, r) for free, r in zip(frees, ready[first:], strict=False)]
+        low = np.array(could, np.int64)
+        high = np.maximum(low, starts)
         own, both = _union(blocked[rank]), _union([*blocked[rank], *comm[rank]])
-        split: list[tuple[int, int, int]] = []
+        p2p, either = (covered(spans, high) - covered(spans, low) for spans in (own, both))
+        out.p2p.extend(p2p.tolist())
+        out.comm.extend((either - p2p).tolist())
+        out.launch.extend((high - low - either).tolist())
         held = 0
-        free = begin
-        for i, start in enumerate(starts):
-            could = max(free, ready[i])
-            edges = np.array([could, max(could, start)], np.int64)
-            p2p, either = (int(np.diff(covered(spans, edges))[0]) for spans in (own, both))
-            split.append((p2p, either - p2p, int(edges[1] - edges[0]) - either))
-            if ready[i] > free:
-                there = min((ready[j] for j in range(i + 1, min(len(ready), i + AHEAD)) if remote[j]
-                             and _free_of_own(schedule, rank, i, j)), default=ready[i])  # fmt: skip
-                held += max(0, ready[i] - max(free, there))
-            free = t.end[rank][i]
-        for column, values in zip((out.p2p, out.comm, out.launch), zip(*split, strict=True), strict=True):
-            column.append(list(values))
+        for entry, free in enumerate(frees, first):
+            if ready[entry] > free:
+                there = min((ready[j] for j in plan.ahead[entry]), default=ready[entry])
+                held += max(0, ready[entry] - max(free, there))
         out.held.append(held)
     return out
 
@@ -139,10 +132,3 @@ def lags(t: Timed, schedule: Schedule, blocked: Sequence[Sequence[Span]], comm: 
 def _union(spans: Sequence[Span]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     low, high = (np.array([s[n] for s in spans], np.int64) for n in (0, 1))
     return union(low, high)
-
-
-def _free_of_own(schedule: Schedule, rank: int, i: int, j: int) -> bool:
-    """Whether entry j needs nothing that its own rank makes in entries i to j-1."""
-    order = schedule.orders[rank]
-    mine = {(a.stage, a.micro_batch) for a in parts(order[j])}
-    return not any((a.stage, a.micro_batch) in mine for step in order[i:j] for a in parts(step))

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tracekit.theory.schedules import ScheduleError, replay
+from msgspec import Struct
+
+from tracekit.analysis.pipeline.plans import added, flat
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
-    from tracekit.analysis.pipeline.causes import Grid, Typical
+    from tracekit.analysis.pipeline.causes import Typical
+    from tracekit.analysis.pipeline.slow import LongStage
     from tracekit.analysis.pipeline.timed import Lags, Timed
     from tracekit.theory.schedules import Schedule
 
@@ -18,44 +21,49 @@ MOST_ERROR = 0.05
 WHATS = ("no-stragglers", "balanced-stages", "no-p2p", "no-other-comm", "no-gaps")
 
 
-def what_if(t: Timed, ran: Schedule, typical: Typical, lag: Lags) -> tuple[int, dict[str, int]] | None:
-    """(window of the unchanged replay, window for each of WHATS), ns; None when the order cannot finish.
+class Asked(Struct, frozen=True):
+    """Numbers of the replays of one step: unchanged, each of WHATS, and without each slow stage (its place, number)."""
+
+    base: int
+    whats: list[int]
+    slow: list[tuple[int, int]]
+
+
+def ask_what_if(
+    t: Timed, ran: Schedule, typical: Typical, lag: Lags, compute: Sequence[Sequence[int]], long: Sequence[LongStage]
+) -> Asked:
+    """Ask for the windows of a step with one thing changed.
 
     no-stragglers: every action as long as is typical of its stage; balanced-stages: every action as much shorter or
-    longer as its stage differs from the mean; the others: without that kind of gap, all else as it was.
+    longer as its stage differs from the mean; the others of WHATS: without that kind of gap, all else as it was.
+    long: stages whose compute is to take 1/pace of its time; compute: per entry of each rank, ns with compute active
+    (the rest of an entry, communication in it, stays).
     """
-    actual = t.durations
+    actual = flat(t.durations)
     stages = typical.durations(ran)
     equal = typical.equal(ran) or stages
-    balanced = _with(lambda ns, own, mean: round(ns * mean / own) if own else ns, actual, stages, equal)
+    balanced = [round(ns * mean / own) if own else ns for ns, own, mean in zip(actual, stages, equal, strict=True)]
     gaps = (lag.p2p, lag.comm, lag.launch)
+    ask = typical.plans.ask
+    whats = [ask(ran, added(work, *gaps)) for work in (stages, balanced)]
+    whats += [ask(ran, added(actual, *gaps[:i], *gaps[i + 1 :])) for i in range(len(gaps))]
+    slow = []
+    for one in long:
+        if one.pace is not None:
+            first = typical.plans.of(ran).first[one.place]
+            here = slice(first, first + len(t.start[one.place]))
+            work = [*actual]
+            work[here] = [ns - min(ns, round(c * (1 - 1 / one.pace)))
+                          for ns, c in zip(actual[here], compute[one.place], strict=True)]  # fmt: skip
+            slow.append((one.place, ask(ran, added(work, *gaps))))
+    return Asked(ask(ran, added(actual, *gaps)), whats, slow)
 
-    def window(work: Grid, kept: tuple[Grid, ...]) -> int:
-        return replay(ran, _with(lambda *ns: sum(ns), work, *kept)).makespan_ns
 
-    try:
-        base = window(actual, gaps)
-        found = [window(stages, gaps), window(balanced, gaps)]
-        found += [window(actual, gaps[:i] + gaps[i + 1 :]) for i in range(len(gaps))]
-    except ScheduleError:
+def what_if(asked: Asked, typical: Typical) -> tuple[int, list[tuple[str, str | None, int]]] | None:
+    """(window of the unchanged replay, [what, subject, window]), ns; None when the order cannot finish."""
+    base, *whats = (typical.plans.length(n) for n in (asked.base, *asked.whats))
+    if base is None:
         return None
-    return base, dict(zip(WHATS, found, strict=True))
-
-
-def without_slow(
-    t: Timed, ran: Schedule, lag: Lags, compute: Sequence[Sequence[int]], place: int, pace: float
-) -> int | None:
-    """Window when the compute of one rank takes 1/pace of its time, ns; None when the order cannot finish.
-
-    compute: per entry of each rank, ns with compute active; the rest of an entry (communication in it) stays.
-    """
-    work = t.durations
-    work[place] = [ns - min(ns, round(c * (1 - 1 / pace))) for ns, c in zip(work[place], compute[place], strict=True)]
-    try:
-        return replay(ran, _with(lambda *ns: sum(ns), work, lag.p2p, lag.comm, lag.launch)).makespan_ns
-    except ScheduleError:
-        return None
-
-
-def _with(change: Callable[..., int], *grids: Grid) -> Grid:
-    return [[change(*values) for values in zip(*rows, strict=True)] for rows in zip(*grids, strict=True)]
+    cases: list[tuple[str, str | None, int | None]] = [(w, None, ns) for w, ns in zip(WHATS, whats, strict=True)]
+    cases += [("no-slow-stage", f"stage {place}", typical.plans.length(n)) for place, n in asked.slow]
+    return base, [(what, subject, ns) for what, subject, ns in cases if ns is not None]

@@ -14,10 +14,10 @@ Rules (what-if of "Understanding Stragglers in Large Model Training", OSDI'25, a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import Struct
 
 from tracekit.analysis.stragglers import optypes as t
 from tracekit.analysis.stragglers.optable import NotReplayableError
@@ -31,16 +31,14 @@ if TYPE_CHECKING:
     from tracekit.analysis.stragglers.optable import OpGrid
 
 
-@dataclass(frozen=True, slots=True)
-class Group:
+class Group(Struct, frozen=True):
     """Operations that end together; over_dp: of all data-parallel ranks, else of each one's own."""
 
     members: tuple[int, ...]
     over_dp: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Graph:
+class Graph(Struct, frozen=True):
     """`order`: nodes, each after everything it waits for; deps[i]: nodes that end before i starts.
 
     group_of[i]: index into `groups`, or -1; sinks: nodes nothing waits for.

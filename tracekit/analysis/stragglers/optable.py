@@ -6,10 +6,10 @@ and a replay is a few numpy operations a node. What does not fit the grid is lef
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec import Struct, field
 
 from tracekit.analysis.stragglers.optypes import COMPUTE, KNOWN
 from tracekit.model import OpRows
@@ -31,8 +31,7 @@ class NotReplayableError(ValueError):
         self.code = code
 
 
-@dataclass(frozen=True, slots=True)
-class Node:
+class Node(Struct, frozen=True):
     """One operation of a stage: its type, its number among its type, chunk, global chunk and micro-batch (-1)."""
 
     stage: int
@@ -46,8 +45,7 @@ class Node:
         return f"{self.op} {self.seq} of stage {self.stage}"
 
 
-@dataclass(slots=True)
-class OpGrid:
+class OpGrid(Struct):
     """n nodes; start, dur: int64 ns [n, steps, dp], start counted from its step's first start.
 
     steps: int64 step numbers; ranks: int32 global rank [stages, dp] (-1 unknown); dropped: (reason, rows, example).

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
 
 from tracekit.analysis.stragglers.optable import NotReplayableError
 from tracekit.analysis.stragglers.optypes import COMPUTE
@@ -20,8 +21,7 @@ _SLACK_NS = 50_000
 """Clocks of two streams of a worker differ by less."""
 
 
-@dataclass(slots=True)
-class Matched:
+class Matched(Struct):
     """edges: (before, after) nodes of one stage; groups: pairs that end together (alone: nothing was sent)."""
 
     edges: list[tuple[int, int]] = field(default_factory=list)

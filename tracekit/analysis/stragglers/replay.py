@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import Struct
 
 from tracekit.analysis.stragglers.optypes import COMMUNICATION
 
@@ -21,8 +21,7 @@ MEMORY_BYTES = 256 << 20
 """Scenarios are replayed in batches whose ends fit into this."""
 
 
-@dataclass(frozen=True, slots=True)
-class Work:
+class Work(Struct, frozen=True):
     """What each operation takes once its group is there: ns [n, steps, dp] as measured, ns [n] as ideal.
 
     delay: ns [n, steps, dp] from the end of everything an operation waits for to its start (may be negative).
@@ -35,8 +34,7 @@ class Work:
     wait: NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True)
-class Scenario:
+class Scenario(Struct, frozen=True):
     """Operations that keep their measured duration (and those that keep their delay); all others are ideal.
 
     workers, delayed: bool [stages, dp]; nodes: bool [n] narrows `workers` to some operations.

@@ -15,10 +15,11 @@ Source: OSDI'25 "Understanding Stragglers in Large Model Training Using What-if 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tracekit.analysis.stragglers.optypes import BACKWARD, COMMUNICATION, FORWARD, family
 from tracekit.analysis.stragglers.replay import Scenario, replay
@@ -41,16 +42,14 @@ MAX_ERROR = 0.05
 TOP_WORKERS = 0.03
 
 
-@dataclass(frozen=True, slots=True)
-class Effect:
+class Effect(Struct, frozen=True):
     """What one set of operations x does. alone: ns [steps], all ideal but x; without: ns [steps], x ideal."""
 
     alone: NDArray[np.int64]
     without: NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True)
-class WhatIf:
+class WhatIf(Struct, frozen=True):
     """Step times in ns [steps]; stages, dp_ranks, families: the effect of each. `reason` is set when nothing is said.
 
     scores, compute_scores, comm_scores, launch_scores: float64 [stages, dp] over all steps, for all operations,

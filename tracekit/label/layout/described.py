@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, field
 
 from tracekit.label.layout.declared import EXPERT
 from tracekit.label.layout.kinds import Layout, finding
@@ -33,8 +34,7 @@ def axes_of(desc: str | None, rules: Rules) -> str | None:
     return None
 
 
-@dataclass(slots=True)
-class Described:
+class Described(Struct):
     """Axes told by descriptions. parts: axis → (stride, size), (0, 1) for one of a single rank."""
 
     parts: dict[str, Factor] = field(default_factory=dict)

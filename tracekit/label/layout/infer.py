@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tracekit.label.job import Claim
 from tracekit.label.layout.compare import against_numbers, against_ranks, compare, world_of
@@ -21,8 +23,7 @@ if TYPE_CHECKING:
     from tracekit.label.layout.tables import LayoutTables, Order
 
 
-@dataclass(slots=True)
-class _Work:
+class _Work(Struct):
     """What is gathered on the way: claims by group, findings, what is missing."""
 
     claims: dict[Key, list[Claim]]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, field
 
 from tracekit.label.layout.mesh import Mesh
 
@@ -20,8 +21,7 @@ MAX_WORLD = 1 << 24
 DEFAULT_NAMES = frozenset({"default_pg", "mesh_default"})
 
 
-@dataclass(frozen=True, slots=True)
-class JobGroup:
+class JobGroup(Struct, frozen=True):
     """One process group as the whole job knows it.
 
     members: global ranks, complete or None. behaviour: traffic seen in it: `p2p` (only send and receive), `chain` (p2p
@@ -53,8 +53,7 @@ class JobGroup:
         return f"group {name}" + (f" ({self.desc})" if self.desc not in (None, "", "undefined") else "")
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
+class Layout(Struct, frozen=True):
     """Degrees and order of the job's mesh.
 
     degrees: (axis, size), fastest axis first. Their product is `world_size` when the layout is complete; an axis
@@ -87,8 +86,7 @@ class Layout:
         return " ".join(used) or " ".join(f"{a}={n}" for a, n in self.degrees)
 
 
-@dataclass(frozen=True, slots=True)
-class Solution:
+class Solution(Struct, frozen=True):
     """What is known of the layout.
 
     layout: the one that evidence singles out, or None; alternatives: all that stay possible otherwise. claims: per

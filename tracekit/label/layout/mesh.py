@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 from math import isqrt, prod
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
@@ -15,8 +16,7 @@ Factor = tuple[int, int]
 """(stride, size) of one uniformly strided part of a rank set."""
 
 
-@dataclass(frozen=True, slots=True)
-class Mesh:
+class Mesh(Struct, frozen=True):
     """Ranks 0 … W-1 as a grid; `axes` = (name, size), fastest first.
 
     stride(a_i) = product of the sizes before it; the group of rank r along a_i is {r - c·stride + t·stride, t < n_i}

@@ -7,9 +7,11 @@ are kept.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from itertools import product, takewhile
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tracekit.label.layout.kinds import Key, Layout
 from tracekit.label.layout.mesh import Mesh, divisors, factorisations
@@ -27,8 +29,7 @@ MAX_TRIES = 50_000
 MAX_DIGITS = 12
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(Struct, frozen=True):
     """Where a number leads: the axes of the group (None: the whole job), its ranks, and whether it is the CPU twin."""
 
     axes: str | None
@@ -36,16 +37,14 @@ class Place:
     twin: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Fit:
+class Fit(Struct, frozen=True):
     """A layout under which every number leads to the ranks it has."""
 
     layout: Layout
     places: Mapping[Key, Place]
 
 
-@dataclass(frozen=True, slots=True)
-class _Block:
+class _Block(Struct, frozen=True):
     """All groups of one item: `count` times `width` calls, on the grid `mesh`."""
 
     item: Item
@@ -92,8 +91,7 @@ class Recipe:
         return Place(name, ends)
 
 
-@dataclass(frozen=True, slots=True)
-class Grid:
+class Grid(Struct, frozen=True):
     """Sizes of the dense axes, of the experts' axes, and of axes inside another one."""
 
     dense: tuple[tuple[str, int], ...]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from tracekit.errors import RuleError
 from tracekit.label.schema import Field, Place, check, read_rule_file, toml_of
@@ -36,8 +37,7 @@ _BEHAVIOUR = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Order:
+class Order(Struct, frozen=True):
     """How a framework lays ranks out: axes fastest to slowest, which together are the world.
 
     expert: the other factorisation that experts have of the same world. aliases: name → axes of a group along several.
@@ -54,8 +54,7 @@ class Order:
     note: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Item:
+class Item(Struct, frozen=True):
     """One kind of group a framework creates: all groups along `axes` ("+" between several), in turn.
 
     twin: whether a CPU group follows each. extra: further groups created after each. inside: the axis it splits.
@@ -71,8 +70,7 @@ class Item:
     role: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Creation:
+class Creation(Struct, frozen=True):
     """The order in which a framework creates its groups, after the default one."""
 
     id: str
@@ -82,8 +80,7 @@ class Creation:
     numbering: str = "sorted"
 
 
-@dataclass(frozen=True, slots=True)
-class Behaviour:
+class Behaviour(Struct, frozen=True):
     """What one kind of traffic says of the axes of its group."""
 
     name: str
@@ -97,8 +94,7 @@ class Behaviour:
         return held in self.only or bool(held & self.any) or (shared and held in self.shared)
 
 
-@dataclass(frozen=True, slots=True)
-class LayoutTables:
+class LayoutTables(Struct, frozen=True):
     """All layout rules in force."""
 
     orders: tuple[Order, ...]

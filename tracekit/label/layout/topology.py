@@ -8,9 +8,10 @@ without a framework; what is seen to happen in a group removes names. All that s
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
 from itertools import combinations, pairwise, permutations
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from tracekit.label.layout.described import without
 from tracekit.label.layout.kinds import Key, Layout
@@ -32,8 +33,7 @@ IDLE = frozenset({"idle"})
 MAX_SHAPES = 16
 
 
-@dataclass(frozen=True, slots=True)
-class Seen:
+class Seen(Struct, frozen=True):
     """Groups that look the same: rank sets of one shape with the same traffic and the same known axes.
 
     beside: traffic of other groups on the same ranks, one set for each (an empty one: not known).
@@ -45,8 +45,7 @@ class Seen:
     beside: frozenset[frozenset[str]] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
+class Reading(Struct, frozen=True):
     """One consistent reading: what each kind of group may be, and the layout that follows. free: no order was known."""
 
     layout: Layout
@@ -54,8 +53,7 @@ class Reading:
     free: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Topology:
+class Topology(Struct, frozen=True):
     """All readings, and which group is of which kind. odd: groups on no mesh. reason: why there is no reading."""
 
     readings: tuple[Reading, ...]

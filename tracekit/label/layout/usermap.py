@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import tomllib
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from tracekit.errors import UsageError
 from tracekit.label.job import Claim
@@ -26,8 +27,7 @@ _GLOB = frozenset("*?[")
 _AXES = (*DENSE, *EXPERT, "embedding", "gtp")
 
 
-@dataclass(frozen=True, slots=True)
-class MapEntry:
+class MapEntry(Struct, frozen=True):
     """One [[group]]: which groups (all of name, desc, ranks that are given must fit) and what they are.
 
     name, desc: exact or a glob (`*`, `?`, `[…]`); ranks: ascending global ranks.
@@ -50,8 +50,7 @@ class MapEntry:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class RunConfig:
+class RunConfig(Struct, frozen=True):
     """A run.toml: layout, groups, and the other tables as they stand ([model], [training], [hardware] …)."""
 
     path: str

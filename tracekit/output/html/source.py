@@ -31,7 +31,7 @@ class Source:
         """All rows of a small table; none where this version or the data have no such table."""
         from tracekit.model import TABLES
 
-        return self.run.tables.get(table) or [] if table in TABLES else []
+        return self.run.rows(table) if table in TABLES else []
 
     def arrow(self, table: str, columns: Sequence[str]) -> pa.Table:
         """Columns of a table that may be long but has no folder a rank."""
