@@ -28,7 +28,9 @@ class Membership:
 
     def __init__(self, labelled: LabelledRank, markers: list[Marker]) -> None:
         calls = labelled.calls
-        self.keys: list[RowKey] = [row_key(c.label) for c in calls]
+        labels = [c.label for c in calls]  # of equal calls one object
+        known = {number: row_key(label) for number, label in dict(zip(map(id, labels), labels, strict=True)).items()}
+        self.keys: list[RowKey] = [known[id(label)] for label in labels]
         self.step: list[int | None] = [None] * len(calls)
         self._call_of_row = labelled.activities.call
         self._owner = [i if c.coalesced_into is None else c.coalesced_into for i, c in enumerate(calls)]

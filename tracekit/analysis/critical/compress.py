@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from msgspec import Struct, field
 
+from tracekit.analysis.alike import call_kinds
 from tracekit.analysis.critical.depend import NEVER, Dependencies, depend
 from tracekit.analysis.critical.items import Items, items_of
 from tracekit.analysis.critical.parts import PARTS, NodeKind, Part, RankGraph, position_of_max
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from tracekit.analysis.alike import CallKinds
     from tracekit.analysis.critical.parts import Ints
     from tracekit.model import HostTimes, LabelledRank
 
@@ -25,12 +27,17 @@ HOST_GAP_NS = 50_000
 """Longer gaps between operators of a host trace get a segment of their own."""
 
 
-def rank_graph(labelled: LabelledRank, steps: Sequence[Row], origin: int) -> RankGraph | None:
-    """The compressed graph of one rank; None where its files show no work. steps: its rows of the table `steps`."""
+def rank_graph(
+    labelled: LabelledRank, steps: Sequence[Row], origin: int, kinds: CallKinds | None = None
+) -> RankGraph | None:
+    """The compressed graph of one rank; None where its files show no work.
+
+    steps: its rows of the table `steps`; kinds: of its calls, where known already.
+    """
     items = items_of(labelled)
     if items is None or not len(items.ts):
         return None
-    links = depend(items, labelled.calls, labelled.host)
+    links = depend(items, kinds or call_kinds(labelled.calls), labelled.host)
     edges = _edge_items(items, steps, origin)
     runs = _runs(items, links, [i for i, *_ in edges])
     build = _Builder(items, links, runs, labelled.host)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from msgspec import Struct
 
+from tracekit.analysis.distinct import distinct_rows
 from tracekit.model import CPU_DEVICE, NO_TIME, Kind
 
 if TYPE_CHECKING:
@@ -56,29 +57,30 @@ def items_of(labelled: LabelledRank) -> Items | None:
         return None
     on_host = bool((acts.device == CPU_DEVICE).any())
     first_row = _first_rows(acts.call, len(calls))
-    timed = [
-        i for i, (c, row) in enumerate(zip(calls, first_row.tolist(), strict=True))
-        if c.coalesced_into is None and c.ts is not None and row >= 0
-    ]  # fmt: skip
-    own = np.flatnonzero((acts.kind != Kind.COMM) | ~np.isin(acts.call, timed))
-    posted = [i for i, c in enumerate(calls) if on_host and not c.n_activities and c.call_ts is not None]
+    seen = first_row >= 0
+    seen[[i for i, c in enumerate(calls) if c.ts is None or c.coalesced_into is not None]] = False
+    timed = np.flatnonzero(seen)
+    own = np.flatnonzero((acts.kind != Kind.COMM) | ~np.append(seen, False)[acts.call])
+    posted = [i for i, c in enumerate(calls) if not c.n_activities and c.call_ts is not None] if on_host else []
     rows = first_row[timed]
-    ts = [acts.ts[own], _column(calls[i].ts for i in timed), _column(calls[i].call_ts for i in posted)]
-    dur = [acts.dur[own], _column(calls[i].dur or 0 for i in timed), np.zeros(len(posted), np.int64)]
+    shown = [calls[i] for i in timed.tolist()]
+    ts = [acts.ts[own], _column(c.ts for c in shown), _column(calls[i].call_ts for i in posted)]
+    dur = [acts.dur[own], _column(c.dur or 0 for c in shown), np.zeros(len(posted), np.int64)]
     # host and device clocks of a file may disagree a little: nothing starts before its launch
     launch = [np.minimum(acts.launch_ts[own], ts[0]), np.minimum(acts.launch_ts[rows], ts[1]), ts[2]]
     if on_host:
         launch[0] = np.where(acts.kind[own] == Kind.COMM, launch[0], NO_TIME)  # operators run where they are called
-    call = np.concatenate([np.full(len(own), -1), np.array(timed, np.int64), np.array(posted, np.int64)])
-    places = np.concatenate([
-        np.stack([acts.device, acts.stream], 1)[np.concatenate([own, rows])].reshape(-1, 2),
-        np.full((len(posted), 2), (CPU_DEVICE, POSTS)),
-    ])  # fmt: skip
-    lanes, lane = np.unique(places, axis=0, return_inverse=True)
+    call = np.concatenate([np.full(len(own), -1), timed, np.array(posted, np.int64)])
+    at = np.concatenate([own, rows])
+    places = [
+        np.concatenate([column[at].astype(np.int64), np.full(len(posted), other)])
+        for column, other in ((acts.device, CPU_DEVICE), (acts.stream, POSTS))
+    ]
+    lanes, lane = distinct_rows(places)
     name = np.concatenate([acts.name[own], acts.name[rows], np.full(len(posted), -1)])
     kind = np.concatenate([acts.kind[own], np.full(len(timed) + len(posted), Kind.COMM)])
     return _sorted(
-        np.concatenate(ts), np.concatenate(dur), lane.reshape(-1), np.concatenate(launch), name, call, kind,
+        np.concatenate(ts), np.concatenate(dur), lane, np.concatenate(launch), name, call, kind,
         [(int(d), int(s)) for d, s in lanes.tolist()], on_host,
     )  # fmt: skip
 
@@ -97,7 +99,7 @@ def _first_rows(call: NDArray[np.int32], n: int) -> NDArray[np.intp]:
 def _sorted(
     ts: Ints,
     dur: Ints,
-    lane: NDArray[np.intp],
+    lane: Ints,
     launch: Ints,
     name: NDArray[np.int64],
     call: Ints,
@@ -120,7 +122,7 @@ def _sorted(
     )  # fmt: skip
 
 
-def _reach(end: Ints, lane: NDArray[np.intp]) -> Ints:
+def _reach(end: Ints, lane: Ints) -> Ints:
     """Latest end so far within each lane (lanes in blocks): shifted apart, so that one sweep serves all."""
     if not len(end):
         return end

@@ -246,25 +246,27 @@ def _finish(j: Joint, hub: Ints, tied: Ints) -> None:
     np.maximum.at(last, tied, j.time[hub])
     waits = np.zeros(len(j.time), np.bool_)
     waits[tied] = True
-    why = np.full(len(done), -1, np.int16)
-    reasons: dict[str, int] = {}
-    for i in np.flatnonzero(~waits[done]).tolist():
-        why[i] = _reason(j, int(j.part[done[i]]), int(j.local[done[i]]), reasons)
-    j.reasons = list(reasons)
+    why = _reasons(j, done, ~waits[done])
     src, dst = np.concatenate([arrival, hub]), np.concatenate([done, tied])
     transfer = np.maximum(j.time[dst] - last[dst], 0)
     _add(j, src, dst, transfer, np.concatenate([why, np.full(len(hub), -1, np.int16)]))
 
 
-def _reason(j: Joint, part: int, node: int, reasons: dict[str, int]) -> int:
-    one = j.inputs[part]
-    call = int(one.graph.call[node])
-    text: str | None = "one-rank"
-    if call < 0:
-        text = "no-call"
-    elif one.why is not None:
-        text = one.why[call] or ("eager-send" if one.graph.ops[call] == "send" else "unmatched")
-    return reasons.setdefault(text or "unmatched", len(reasons))
+def _reasons(j: Joint, done: Ints, alone: Flags) -> NDArray[np.int16]:
+    """Why calls that are `alone` wait for nobody (into `reasons`, made here), by their ends; -1 for the others."""
+    out = np.full(len(done), -1, np.int16)
+    number = {"no-call": 0, "one-rank": 1}
+    for p, one in enumerate(j.inputs):
+        rows = np.flatnonzero(alone & (j.part[done] == p))
+        call = one.graph.call[j.local[done[rows]]]
+        out[rows] = call >= 0
+        if one.why is not None:
+            ops = one.graph.ops
+            known = call[call >= 0].tolist()
+            texts = [one.why[c] or ("eager-send" if ops[c] == "send" else "unmatched") for c in known]
+            out[rows[call >= 0]] = [number.setdefault(text, len(number)) for text in texts]
+    j.reasons = list(number)
+    return out
 
 
 def _add(j: Joint, src: Ints, dst: Ints, ns: Ints, why: NDArray[np.int16]) -> None:

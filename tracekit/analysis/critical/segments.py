@@ -76,18 +76,21 @@ class Shares:
         strategy, words = _words(joint, s.part, s.call, "strategies")
         on_host = np.array([one.graph.on_host for one in joint.inputs], np.bool_)
         comm = ((s.kind == COMM) | (s.kind == UNSPLIT)) & (s.part >= 0)
-        strategy = np.where(comm, np.where(s.call >= 0, strategy, len(words)), -1)
-        self._words = [*words, "unknown", None]
+        words = words if "unknown" in words else [*words, "unknown"]
+        strategy = np.where(comm, np.where(s.call >= 0, strategy, words.index("unknown")), -1)
         pieces = s.by_kind(on_host)
         at = np.concatenate([rows for rows, _, _ in pieces])
         kind, ns = (np.concatenate([piece[i] for piece in pieces]) for i in (1, 2))
         shared = np.where((kind == COMM) | (kind == UNSPLIT), strategy[at], -1)
-        key, of = np.unique(np.stack([s.path[at], s.part[at], kind, shared]), axis=1, return_inverse=True)
-        sums, count = np.zeros(key.shape[1], np.int64), np.bincount(of.reshape(-1), minlength=key.shape[1])
-        np.add.at(sums, of.reshape(-1), ns)
+        sizes = (int(s.path.max(initial=0)) + 1, len(joint.inputs) + 1, len(KINDS), len(words) + 1)
+        code = np.ravel_multi_index((s.path[at], s.part[at] + 1, kind, shared + 1), sizes)
+        found, of = np.unique(code, return_inverse=True)
+        sums, count = np.zeros(len(found), np.int64), np.bincount(of, minlength=len(found))
+        np.add.at(sums, of, ns)
         self._of: dict[int, list[tuple[int, str, str | None, int, int]]] = defaultdict(list)
-        for path, part, k, word, total, n in zip(*key.tolist(), sums.tolist(), count.tolist(), strict=True):
-            self._of[path].append((part, KINDS[k], self._words[word], total, n))
+        columns = (*np.unravel_index(found, sizes), sums, count)
+        for path, part, k, word, total, n in zip(*(c.tolist() for c in columns), strict=True):
+            self._of[path].append((part - 1, KINDS[k], words[word - 1] if word else None, total, n))
 
     def recordings(self, path: int) -> int:
         """Recordings that a path visits."""

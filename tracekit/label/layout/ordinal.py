@@ -7,6 +7,7 @@ are kept.
 
 from __future__ import annotations
 
+from functools import cache
 from itertools import product, takewhile
 from typing import TYPE_CHECKING
 
@@ -70,7 +71,8 @@ class Recipe:
         self._numbering = creation.numbering
         aliases = order.aliases or {}
         items = (item for i, item in enumerate(creation.items) if i not in skipped)
-        self._rest = (_block(item, aliases, degrees, twins) for item in items)
+        meshes = {grid: Mesh(axes) for grid, axes in (("dense", degrees.dense), ("expert", degrees.expert))}
+        self._rest = (_block(item, aliases, degrees, meshes, twins) for item in items)
         self._known: list[_Block] = []
 
     def _blocks(self) -> Iterator[_Block]:
@@ -112,8 +114,8 @@ class Grid(Struct, frozen=True):
     inside: tuple[tuple[str, int], ...] = ()
 
 
-def _block(item: Item, aliases: Mapping[str, str], grid: Grid, twins: bool) -> _Block:
-    mesh = Mesh(grid.expert if item.grid == "expert" else grid.dense)
+def _block(item: Item, aliases: Mapping[str, str], grid: Grid, meshes: Mapping[str, Mesh], twins: bool) -> _Block:
+    mesh = meshes["expert" if item.grid == "expert" else "dense"]
     if item.inside:
         part = dict(grid.inside)[item.axes]
         cut = [
@@ -123,8 +125,13 @@ def _block(item: Item, aliases: Mapping[str, str], grid: Grid, twins: bool) -> _
         ]
         mesh = Mesh(tuple(cut))
     text = aliases.get(item.axes, item.axes)
-    axes = frozenset(name for name, _ in mesh.axes) if text == "world" else frozenset(text.split("+"))
+    axes = frozenset(name for name, _ in mesh.axes) if text == "world" else _parts(text)
     return _Block(item, mesh, axes, mesh.count(axes), item.twin == "yes" or (item.twin == "maybe" and twins))
+
+
+@cache
+def _parts(axes: str) -> frozenset[str]:
+    return frozenset(axes.split("+"))
 
 
 def grids(order: Order, creation: Creation, world_size: int) -> Iterator[Grid]:
