@@ -37,13 +37,14 @@ def rank_graph(
     items = items_of(labelled)
     if items is None or not len(items.ts):
         return None
-    links = depend(items, kinds or call_kinds(labelled.calls), labelled.host)
+    kinds = kinds or call_kinds(labelled.calls)
+    links = depend(items, kinds, labelled.host)
     edges = _edge_items(items, steps, origin)
     runs = _runs(items, links, [i for i, *_ in edges])
     build = _Builder(items, links, runs, labelled.host)
     build.nodes([i for i, *_ in edges])
     build.connect()
-    return build.graph(labelled, [step for _, step in edges], origin)
+    return build.graph(labelled, kinds, [step for _, step in edges], origin)
 
 
 def _edge_items(items: Items, steps: Sequence[Row], origin: int) -> list[tuple[int, tuple[int, int, int, bool]]]:
@@ -252,7 +253,9 @@ class _Builder(Struct, dict=True):
         out[self.out] = np.where(when == NO_TIME, -1, np.searchsorted(made, when, "right"))
         return out
 
-    def graph(self, labelled: LabelledRank, steps: list[tuple[int, int, int, bool]], origin: int) -> RankGraph:
+    def graph(
+        self, labelled: LabelledRank, kinds: CallKinds, steps: list[tuple[int, int, int, bool]], origin: int
+    ) -> RankGraph:
         """The graph with times from the origin, and only the names that it uses."""
         f = self.fields
         del self.compute, self.copy, self.gaps
@@ -273,7 +276,7 @@ class _Builder(Struct, dict=True):
             [(number, start - origin, end - origin, whole) for number, start, end, whole in steps], names,
             self.items.lanes, labelled.host.threads if labelled.host is not None else [],
             node_of[owner] if owner else np.empty(0, np.int32),
-            [c.label.strategy for c in labelled.calls], [c.op for c in labelled.calls], self.items.on_host,
+            kinds.which, [(c.label.strategy, c.op) for c in kinds.examples], self.items.on_host,
         )  # fmt: skip
 
 
