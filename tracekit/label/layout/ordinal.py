@@ -7,6 +7,7 @@ are kept.
 
 from __future__ import annotations
 
+from functools import cache
 from itertools import product, takewhile
 from typing import TYPE_CHECKING
 
@@ -66,8 +67,9 @@ class Recipe:
     ) -> None:
         self._numbering = creation.numbering
         aliases = order.aliases or {}
+        meshes = {grid: Mesh(axes) for grid, axes in (("dense", degrees.dense), ("expert", degrees.expert))}
         self._blocks = [
-            _block(item, aliases, degrees, twins) for i, item in enumerate(creation.items) if i not in skipped
+            _block(item, aliases, degrees, meshes, twins) for i, item in enumerate(creation.items) if i not in skipped
         ]
         self.count = 1 + sum(b.count * b.width for b in self._blocks)
 
@@ -99,8 +101,8 @@ class Grid(Struct, frozen=True):
     inside: tuple[tuple[str, int], ...] = ()
 
 
-def _block(item: Item, aliases: Mapping[str, str], grid: Grid, twins: bool) -> _Block:
-    mesh = Mesh(grid.expert if item.grid == "expert" else grid.dense)
+def _block(item: Item, aliases: Mapping[str, str], grid: Grid, meshes: Mapping[str, Mesh], twins: bool) -> _Block:
+    mesh = meshes["expert" if item.grid == "expert" else "dense"]
     if item.inside:
         part = dict(grid.inside)[item.axes]
         cut = [
@@ -110,8 +112,13 @@ def _block(item: Item, aliases: Mapping[str, str], grid: Grid, twins: bool) -> _
         ]
         mesh = Mesh(tuple(cut))
     text = aliases.get(item.axes, item.axes)
-    axes = frozenset(name for name, _ in mesh.axes) if text == "world" else frozenset(text.split("+"))
+    axes = frozenset(name for name, _ in mesh.axes) if text == "world" else _parts(text)
     return _Block(item, mesh, axes, mesh.count(axes), item.twin == "yes" or (item.twin == "maybe" and twins))
+
+
+@cache
+def _parts(axes: str) -> frozenset[str]:
+    return frozenset(axes.split("+"))
 
 
 def grids(order: Order, creation: Creation, world_size: int) -> Iterator[Grid]:
