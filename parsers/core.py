@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     Codes = NDArray[np.int32]
 
 VARIABLE = "TRACEKIT_CORE"
-_REVISION = 4
+_REVISION = 5
 # What becomes of the rows of a class; the numbers of `enum kind` in `_core.c`.
 _REST, _FRAME, _HOST, _RUNTIME, _DEVICE, _COPY, _NOTE = 1, 3, 4, 5, 6, 7, 8
 # Numbered texts of the scanner, in its order.
