@@ -168,7 +168,7 @@ def _compute_unknown(labelled: LabelledRank) -> Row:
     return {
         "rank": labelled.rank, "device": CPU_DEVICE, "window_ns": labelled.window_ns[1] - labelled.window_ns[0],
         **nothing, "collectives": len(labelled.calls), "reason": "compute-unknown", "by_strategy": by_strategy,
-    }  # fmt: skip
+    } | _slowdown(Slowdown(None, 0, 0, None))  # fmt: skip
 
 
 _TIMES = ("total_ns", "hidden_ns", "exposed_ns", "exposed_alone_ns", "attributed_ns")
