@@ -91,7 +91,7 @@ def _stacked(
     from bokeh.models import ColumnDataSource
 
     fig, columns = _figure(names, label, label)
-    data: dict[str, list[Any]] = {c: [] for c in (*columns, "bottom", "top", "value", "what", "colour")}
+    data: dict[str, Any] = {c: [] for c in (*columns, "bottom", "top", "value", "what", "colour")}
     below = [0.0] * len(names)
     for name, values in series.items():
         top = [b + v for b, v in zip(below, values, strict=True)]
