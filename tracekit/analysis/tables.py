@@ -74,6 +74,11 @@ def _objects(values: Sequence[Any]) -> tuple[NDArray[Any], NDArray[np.bool_]]:
 
 def _numbers(values: Sequence[Any], dtype: np.dtype[Any]) -> tuple[NDArray[Any], NDArray[np.bool_]]:
     """(numbers, which are missing or do not fit)."""
+    gone = values.count(None)
+    if gone == len(values):
+        return np.zeros(gone, dtype), np.ones(gone, np.bool_)
+    if not gone and dtype == np.uint64 and min(values) >= 0 and max(values) < 1 << 64:
+        return np.fromiter(values, dtype, len(values)), np.zeros(len(values), np.bool_)
     objects, missing = _objects(values)
     if dtype.kind == "f":
         return objects.astype(dtype), missing
