@@ -60,7 +60,8 @@ def analyze_rank(labelled: LabelledRank, *, origin_ns: int) -> RankTables:
     acts = labelled.activities
     markers, renumbered = distinct_markers(labelled.markers)
     member = launched_in(acts.launch_ts, markers)
-    calls = Membership(labelled, markers)
+    kinds = call_kinds(labelled.calls)
+    calls = Membership(labelled, markers, kinds)
     step_of_row = np.full(len(acts), -1, np.int64)
     out = RankTables(pa.table({}), pa.table({}))
     for device in np.unique(acts.device).tolist():
@@ -78,7 +79,6 @@ def analyze_rank(labelled: LabelledRank, *, origin_ns: int) -> RankTables:
         out.totals.append(total | _slowdown(slowdown(acts, rows)))
     if labelled.meta.witness is not None:
         out.totals.append(_compute_unknown(labelled))
-    kinds = call_kinds(labelled.calls)
     out.critical = rank_graph(labelled, out.steps, origin_ns, kinds)  # takes most memory: before there are big tables
     out.activities = activity_table(labelled, step_of_row, origin_ns)
     out.collectives = call_table(labelled, calls.step, origin_ns, kinds)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -74,6 +75,11 @@ def _objects(values: Sequence[Any]) -> tuple[NDArray[Any], NDArray[np.bool_]]:
 
 def _numbers(values: Sequence[Any], dtype: np.dtype[Any]) -> tuple[NDArray[Any], NDArray[np.bool_]]:
     """(numbers, which are missing or do not fit)."""
+    gone = values.count(None)
+    if gone == len(values):
+        return np.zeros(gone, dtype), np.ones(gone, np.bool_)
+    if not gone and dtype == np.uint64 and min(values) >= 0 and max(values) < 1 << 64:
+        return np.fromiter(values, dtype, len(values)), np.zeros(len(values), np.bool_)
     objects, missing = _objects(values)
     if dtype.kind == "f":
         return objects.astype(dtype), missing
@@ -142,7 +148,14 @@ def build(table: str, columns: Mapping[str, Sequence[Any] | pa.Array[Any]]) -> p
 def from_rows(table: str, rows: Iterable[Mapping[str, Any]]) -> pa.Table:
     """Published table from row dictionaries; a missing key is null."""
     rows = list(rows)
-    return build(table, {c.name: [r.get(c.name) for r in rows] for c in TABLES[table].columns})
+    if not rows:
+        return pa.Table.from_batches([], arrow_schema(table))
+    names = [c.name for c in TABLES[table].columns]
+    try:
+        columns = dict(zip(names, zip(*map(itemgetter(*names), rows), strict=True), strict=True))
+    except KeyError:
+        return build(table, {name: [r.get(name) for r in rows] for name in names})
+    return build(table, columns)
 
 
 def to_rows(table: pa.Table) -> list[dict[str, Any]]:

@@ -11,10 +11,9 @@ from tracekit.analysis.distinct import distinct_rows
 from tracekit.model import CPU_DEVICE, NO_TIME, Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from numpy.typing import NDArray
 
+    from tracekit.analysis.alike import CallKinds
     from tracekit.analysis.critical.parts import Flags, Ints
     from tracekit.model import LabelledRank
 
@@ -50,27 +49,29 @@ class Items(Struct):
         return len(self.ts)
 
 
-def items_of(labelled: LabelledRank) -> Items | None:
-    """Items of a rank; None where nothing but calls is known of it."""
-    acts, calls = labelled.activities, labelled.calls
+def items_of(labelled: LabelledRank, kinds: CallKinds) -> Items | None:
+    """Items of a rank; None where nothing but calls is known of it. kinds: of its calls."""
+    acts, calls = labelled.activities, kinds.calls
     if not len(acts) or labelled.meta.witness is not None:
         return None
     on_host = bool((acts.device == CPU_DEVICE).any())
     first_row = _first_rows(acts.call, len(calls))
-    seen = first_row >= 0
-    seen[[i for i, c in enumerate(calls) if c.ts is None or c.coalesced_into is not None]] = False
+    start = kinds.numbers("ts")
+    seen = (first_row >= 0) & (start != NO_TIME) & (kinds.numbers("coalesced_into") == NO_TIME)
     timed = np.flatnonzero(seen)
     own = np.flatnonzero((acts.kind != Kind.COMM) | ~np.append(seen, False)[acts.call])
-    posted = [i for i, c in enumerate(calls) if not c.n_activities and c.call_ts is not None] if on_host else []
+    posted = np.array(
+        [i for i, c in enumerate(calls) if not c.n_activities and c.call_ts is not None] if on_host else [], np.intp
+    )
     rows = first_row[timed]
-    shown = [calls[i] for i in timed.tolist()]
-    ts = [acts.ts[own], _column(c.ts for c in shown), _column(calls[i].call_ts for i in posted)]
-    dur = [acts.dur[own], _column(c.dur or 0 for c in shown), np.zeros(len(posted), np.int64)]
+    length = kinds.numbers("dur")[timed]
+    ts = [acts.ts[own], start[timed], kinds.numbers("call_ts")[posted]]
+    dur = [acts.dur[own], np.where(length == NO_TIME, 0, length), np.zeros(len(posted), np.int64)]
     # host and device clocks of a file may disagree a little: nothing starts before its launch
     launch = [np.minimum(acts.launch_ts[own], ts[0]), np.minimum(acts.launch_ts[rows], ts[1]), ts[2]]
     if on_host:
         launch[0] = np.where(acts.kind[own] == Kind.COMM, launch[0], NO_TIME)  # operators run where they are called
-    call = np.concatenate([np.full(len(own), -1), timed, np.array(posted, np.int64)])
+    call = np.concatenate([np.full(len(own), -1), timed, posted])
     at = np.concatenate([own, rows])
     places = [
         np.concatenate([column[at].astype(np.int64), np.full(len(posted), other)])
@@ -83,10 +84,6 @@ def items_of(labelled: LabelledRank) -> Items | None:
         np.concatenate(ts), np.concatenate(dur), lane, np.concatenate(launch), name, call, kind,
         [(int(d), int(s)) for d, s in lanes.tolist()], on_host,
     )  # fmt: skip
-
-
-def _column(values: Iterable[int | None]) -> Ints:
-    return np.array(list(values), np.int64)
 
 
 def _first_rows(call: NDArray[np.int32], n: int) -> NDArray[np.intp]:

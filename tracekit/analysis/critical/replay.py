@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from tracekit.analysis.critical.parts import Flags, Ints
 
 Change = tuple["NDArray[np.intp]", "Ints | int"]
-"""Edges, each at most once, and their new ns."""
-CELLS, FEWEST = 1 << 20, 4
+"""Edges within steps, and their new ns."""
+CELLS, FEWEST = 3 << 20, 4
 """Runs at a time: as many as keep so few durations of edges at hand, but these at least."""
 
 
@@ -64,7 +64,7 @@ class Replay:
     def runs(self, weight: Ints, changes: Sequence[Callable[[], Change]], nodes: Ints) -> Iterator[Ints]:
         """Times of some nodes with each of the changes, in order."""
         known = weight[self.edges] + self.fixed
-        position = np.full(len(weight), -1, np.int64)
+        position = np.empty(len(weight), np.int64)
         position[self.edges] = np.arange(len(self.edges))
         size = max(CELLS // max(len(self.edges), 1), FEWEST)
         for at in range(0, len(changes), size):
@@ -73,7 +73,7 @@ class Replay:
             for i, change in enumerate(some):
                 edges, ns = change()
                 where = position[edges]
-                columns[where[where >= 0], i] += (ns - weight[edges])[where >= 0]
+                columns[where, i] = ns + self.fixed[where]
             yield from self._run(columns)[self.place[nodes]].T
 
     def _run(self, known: Ints) -> Ints:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections import Counter, defaultdict
+from collections import defaultdict
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -70,13 +70,14 @@ class Changes:
         self.label, self.expected = np.full(len(j.dst), -1, np.int64), np.full(len(j.dst), NO_TIME, np.int64)
         number: dict[tuple[str, str], int] = {}
         own = np.flatnonzero(j.why >= -1)
+        own = own[np.argsort(self.part[own], kind="stable")]
+        bounds = np.searchsorted(self.part[own], np.arange(len(j.inputs) + 1))
         for p, one in enumerate(j.inputs):
-            mine = own[self.part[own] == p]
+            mine = own[bounds[p] : bounds[p + 1]]
             g = one.graph
-            codes = [number.setdefault(k, len(number)) for k in zip(g.strategies, g.ops, strict=True)]
-            codes.append(number.setdefault(("unknown", "unknown"), len(number)))
+            codes = np.array([number.setdefault(k, len(number)) for k in (*g.labels, ("unknown", "unknown"))], np.int64)
             call = g.call[j.local[j.dst[mine]]]
-            self.label[mine] = np.array(codes, np.int64)[call]
+            self.label[mine] = codes[np.append(g.label, -1)[call]]
             if one.expected is not None:
                 self.expected[mine] = np.append(one.expected, NO_TIME)[call]
         self.labels = list(number)
@@ -172,11 +173,11 @@ class Changes:
         over: dict[int, int] = defaultdict(int)
         j = self.joint
         ends = (j.kind == NodeKind.DONE) & (j.step >= 0)
-        made = Counter(zip(j.part[ends].tolist(), j.step[ends].tolist(), strict=True))
+        made = np.bincount(j.part[ends] * len(j.steps) + j.step[ends], minlength=len(j.inputs) * len(j.steps)).tolist()
         for s, loads in self.loads.items():
             for group in peers.values():
                 here = {p: loads[p] for p in group if p in loads}
-                alike = len({made[p, s] for p in here}) == 1
+                alike = len({made[p * len(j.steps) + s] for p in here}) == 1
                 for p, by_place, excess in _slow(here, alike=alike):
                     factors[p, s] = by_place
                     over[p] += excess
