@@ -7,7 +7,7 @@
 
 #include "_scan.h"
 
-#define REVISION 3 /* of what Python sees of it; parsers/core.py asks for the same */
+#define REVISION 4 /* of what Python sees of it; parsers/core.py asks for the same */
 
 typedef struct {
     PyObject_HEAD
@@ -30,24 +30,37 @@ static int append(PyObject *list, const void *p, size_t n) {
     return failed ? -1 : 0;
 }
 
-/* One list of bytes: the columns of the three tables, then frames, rest and counts. */
-static PyObject *results(scanner *s) {
+/* One list of bytes: the columns of the three tables, then the rows by class. */
+static PyObject *columns_of(scanner *s) {
     PyObject *out = PyList_New(0);
     int failed = !out;
     for (int i = 0; i < TABLES && !failed; i++) {
         table *t = &s->tables[i];
         for (int j = 0; j < WIDE && !failed; j++)
-            if (COLUMNS[i] & 1u << j) failed = append(out, t->wide[j], t->n * sizeof(int64_t));
-        failed = failed || append(out, t->name, t->n * sizeof(int32_t)) ||
-                 append(out, t->where, t->n * sizeof(int32_t)) || append(out, t->record, t->n * sizeof(int32_t)) ||
-                 append(out, t->code, t->n);
+            if (COLUMNS[i] & 1u << j) failed = append(out, t->wide[j], t->kept * sizeof(int64_t));
+        failed = failed || append(out, t->name, t->kept * sizeof(int32_t)) ||
+                 append(out, t->where, t->kept * sizeof(int32_t)) || append(out, t->record, t->kept * sizeof(int32_t)) ||
+                 append(out, t->code, t->kept);
     }
-    failed = failed || append(out, s->frames.name, s->frames.n * sizeof(int32_t)) ||
-             append(out, s->frames.span, s->frames.n * 2 * sizeof(int64_t)) ||
-             append(out, s->rest.span, s->rest.n * 2 * sizeof(int64_t)) ||
-             append(out, s->counts, s->n_classes * sizeof(int64_t));
+    failed = failed || append(out, s->totals, s->n_classes * sizeof(int64_t));
+    if (failed) Py_CLEAR(out);
+    else let_go(s);
+    return out;
+}
+
+/* What a chunk leaves to the caller: frames that bear no mark and where they stand, and where all other events stand. */
+static PyObject *left_over(const scanner *s) {
+    const ranges *f = &s->frames, *r = &s->rest;
+    PyObject *out = PyList_New(0);
+    int failed = !out || append(out, f->name, f->n * sizeof(int32_t)) ||
+                 append(out, f->span, f->n * 2 * sizeof(int64_t)) || append(out, r->span, r->n * 2 * sizeof(int64_t));
     if (failed) Py_CLEAR(out);
     return out;
+}
+
+static int is_busy(const Scanner *own) {
+    if (own->busy) PyErr_SetString(PyExc_RuntimeError, "this scanner is in use by another thread");
+    return own->busy;
 }
 
 static PyObject *scan(PyObject *self, PyObject *args) {
@@ -55,10 +68,7 @@ static PyObject *scan(PyObject *self, PyObject *args) {
     PyObject *data;
     int text_times, done;
     if (!PyArg_ParseTuple(args, "Sp:scan", &data, &text_times)) return NULL;
-    if (own->busy) {
-        PyErr_SetString(PyExc_RuntimeError, "this scanner is in use by another thread");
-        return NULL;
-    }
+    if (is_busy(own)) return NULL;
     text bytes = (text)PyBytes_AsString(data);
     size_t size = (size_t)PyBytes_Size(data);
     own->busy = 1;
@@ -68,15 +78,38 @@ static PyObject *scan(PyObject *self, PyObject *args) {
     own->busy = 0;
     if (done < 0) return PyErr_NoMemory();
     if (!done) Py_RETURN_NONE;
-    return results(&own->scan);
+    return left_over(&own->scan);
+}
+
+static PyObject *take_chunk(PyObject *self, PyObject *Py_UNUSED(none)) {
+    Scanner *own = (Scanner *)self;
+    return is_busy(own) ? NULL : PyLong_FromSize_t(keep(&own->scan));
+}
+
+static PyObject *columns(PyObject *self, PyObject *Py_UNUSED(none)) {
+    Scanner *own = (Scanner *)self;
+    return is_busy(own) ? NULL : columns_of(&own->scan);
+}
+
+static PyObject *set_mark(PyObject *self, PyObject *args) {
+    Scanner *own = (Scanner *)self;
+    unsigned which, number, value;
+    if (!PyArg_ParseTuple(args, "III:mark", &which, &number, &value) || is_busy(own)) return NULL;
+    if (which >= PUBLIC || number >= own->scan.texts[which].n) {
+        PyErr_SetString(PyExc_ValueError, "no such text");
+        return NULL;
+    }
+    own->scan.texts[which].entries[number].mark = value;
+    Py_RETURN_NONE;
 }
 
 static PyObject *texts(PyObject *self, PyObject *args) {
     Scanner *own = (Scanner *)self;
     unsigned which, first;
     if (!PyArg_ParseTuple(args, "II:texts", &which, &first)) return NULL;
-    if (which >= PUBLIC || own->busy) {
-        PyErr_SetString(PyExc_ValueError, "no such texts, or in use by another thread");
+    if (is_busy(own)) return NULL;
+    if (which >= PUBLIC) {
+        PyErr_SetString(PyExc_ValueError, "no such texts");
         return NULL;
     }
     interner *t = &own->scan.texts[which];
@@ -136,7 +169,10 @@ static void free_scanner(PyObject *self) {
 }
 
 static PyMethodDef METHODS[] = {
-    {"scan", scan, METH_VARARGS, "scan(data, text_times) -> list of column bytes, or None if the chunk is not sound"},
+    {"scan", scan, METH_VARARGS, "scan(data, text_times) -> frames without a mark, their places, places of the rest; or None"},
+    {"keep", take_chunk, METH_NOARGS, "keep() -> rows kept by now: those of the chunk that was scanned last are taken"},
+    {"columns", columns, METH_NOARGS, "columns() -> list of column bytes of the rows that were kept; they are let go"},
+    {"mark", set_mark, METH_VARARGS, "mark(which, number, value): what a text is"},
     {"texts", texts, METH_VARARGS, "texts(which, first) -> numbered texts from a number on"},
     {NULL, NULL, 0, NULL},
 };

@@ -251,4 +251,10 @@ static void skip_value(cursor *c, int depth) {
     }
 }
 
+/* A value that is not wanted, such as a number. */
+static inline void skip(cursor *c, int depth) {
+    if (*c->p >= '0' && *c->p <= '9') skip_number(c);
+    else skip_value(c, depth);
+}
+
 #endif

@@ -9,20 +9,38 @@ typedef const unsigned char *text;
 
 #define MAX_PROBES 64 /* against texts made to collide */
 
-typedef struct { uint64_t hash; size_t at; uint32_t size; } entry;
+typedef struct { uint64_t hash; size_t at; uint32_t size, mark; } entry; /* mark: what it is to the caller; 0 at first */
 typedef struct { entry *entries; uint32_t *slots; char *bytes; size_t n, cap, n_slots, used, room; } interner;
 
+static inline uint64_t word_of(text s, size_t n) { /* up to eight bytes */
+    uint64_t w = 0;
+    uint32_t low, high;
+    if (n >= 8) memcpy(&w, s, 8);
+    else if (n >= 4) {
+        memcpy(&low, s, 4);
+        memcpy(&high, s + n - 4, 4);
+        w = (uint64_t)high << 32 | low;
+    } else for (; n; n--) w = w << 8 | *s++;
+    return w;
+}
+
 static uint64_t hash_of(text s, size_t n) {
-    uint64_t h = n * 0x9E3779B97F4A7C15ULL, w;
-    for (; n >= 8; s += 8, n -= 8) {
-        memcpy(&w, s, 8);
-        h = (h ^ w) * 0xFF51AFD7ED558CCDULL;
+    uint64_t h = n * 0x9E3779B97F4A7C15ULL, g = ~h;
+    text end = s + n;
+    for (; end - s > 16; s += 16) { /* two lanes: neither waits for the other */
+        h = (h ^ word_of(s, 8)) * 0xFF51AFD7ED558CCDULL;
+        g = (g ^ word_of(s + 8, 8)) * 0x9FB21C651E98DF25ULL;
         h ^= h >> 32;
+        g ^= g >> 32;
     }
-    w = 0;
-    memcpy(&w, s, n);
-    h = (h ^ w) * 0xC4CEB9FE1A85EC53ULL;
-    return h ^ h >> 29;
+    if (end - s > 8) { /* the last eight bytes overlap those before */
+        h = (h ^ word_of(s, 8)) * 0xFF51AFD7ED558CCDULL;
+        h ^= h >> 32;
+        s = end - 8;
+    }
+    g = (g ^ word_of(s, (size_t)(end - s))) * 0xC4CEB9FE1A85EC53ULL;
+    h = (h ^ g ^ g >> 29) * 0x94D049BB133111EBULL;
+    return h ^ h >> 31;
 }
 
 static int grow_slots(interner *t) {
@@ -66,7 +84,7 @@ static int32_t number_of(interner *t, text s, size_t size) {
         t->room = room;
     }
     memcpy(t->bytes + t->used, s, size);
-    t->entries[t->n] = (entry){h, t->used, (uint32_t)size};
+    t->entries[t->n] = (entry){h, t->used, (uint32_t)size, 0};
     t->used += size;
     t->slots[at] = (uint32_t)++t->n;
     return (int32_t)t->n - 1;

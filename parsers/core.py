@@ -8,6 +8,7 @@ for the general decoder. A chunk it does not take gives what the pure Python pat
 from __future__ import annotations
 
 import os
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -39,13 +40,17 @@ if TYPE_CHECKING:
     Codes = NDArray[np.int32]
 
 VARIABLE = "TRACEKIT_CORE"
-_REVISION = 3
+_REVISION = 4
 # What becomes of the rows of a class; the numbers of `enum kind` in `_core.c`.
 _REST, _FRAME, _HOST, _RUNTIME, _DEVICE, _COPY, _NOTE = 1, 3, 4, 5, 6, 7, 8
 # Numbered texts of the scanner, in its order.
 _NAMES, _TRACKS, _PLACES, _FRAMES, _CLASSES, _RECORDS = range(6)
 _MAX_TEXTS = 1 << 18
 _MAX_RECORDS = 1 << 15
+_MAX_ROWS = 1 << 14
+"""Rows that a scanner gathers before they join the columns."""
+# Marks of texts, as in `_scan.h`: a frame that is not wanted or arguments that are none, a frame that is wanted.
+_BAD, _WANTED = 1, 2
 """With more texts than this a scanner is replaced: what it remembers must not grow with the file."""
 _ROW = {"ts": np.int64, "dur": np.int64, "ext": np.int64, "corr": np.int64}
 _HOST_COLUMNS = (
@@ -112,84 +117,92 @@ def in_use() -> bool:
 
 
 class Found(Struct):
-    """What a chunk held. rest: `event, event, …` for the general decoder; n_rest: how many."""
+    """What a chunk leaves to the general decoder. rest: `event, event, …`; n_rest: how many; n_frames: frames among
+    them that the scanner has counted.
+    """
 
-    host: Table
-    device: Table
-    notes: Table
-    counts: dict[str, int]
     rest: bytes
     n_rest: int
+    n_frames: int
 
 
 class Core:
-    """Reads the chunks of one document into its columns: `scan` looks, `add` takes."""
+    """Reads the chunks of one document into its columns: `scan` looks, `add` takes, `finish` after the last one."""
 
     def __init__(self, columns: Columns) -> None:
         self.columns = columns
         self.frames = columns.frames
         self._classes = _classes(columns.frames)
-        self._peers: dict[int, int] = {}
+        self._n_frames = 0
         self._start()
 
     def _start(self) -> None:
         scanner = self._scanner = _core.Scanner(self._classes, FULL_NAMES, _KEYS, MAX_DUR_NS)
         # None of these refers to this object: in a cycle the rows would outlive the trace, as nothing collects it.
-        c, frames = self.columns, self.frames
-        known: list[Repeated] = []
+        c = self.columns
         self._names = _Numbered(scanner, _NAMES, lambda text: c.names[_string(text)])
         self._comm_names = _Numbered(scanner, _NAMES, lambda text: int(COMM_NAME.match(_string(text)) is not None))
         self._tracks = _Numbered(scanner, _TRACKS, lambda text: c.tracks[_pair(text)])
         self._places = _Numbered(scanner, _PLACES, lambda text: c.places[_pair(text)])
-        self._wanted = _Numbered(
-            scanner, _FRAMES, lambda text: int(frames is not None and frames.wanted(_string(text)))
-        )
-        self._records = _Numbered(scanner, _RECORDS, lambda text: _record(c, known, text))
-        self._known = known
-        self._keys: list[bytes] = []
+        self._frame_names: list[bytes] = []
+        self._known: list[Repeated] = []
+        """Of each number of arguments."""
 
     def scan(self, data: bytes, *, text_times: bool) -> Found | None:
         """Look at a chunk; None when it is for the pure path. text_times: as in `decode.decode`."""
-        columns = self._scanner.scan(data, text_times)
-        if columns is None:
+        left = self._scanner.scan(data, text_times)
+        if left is None or not self._all_known():
             return None
-        left = iter(columns)
+        frames, places, rest = left
+        spans = np.frombuffer(rest, np.int64).reshape(-1, 2).tolist()
+        n_frames = 0
+        if frames:
+            wanted = self._judge(np.frombuffer(frames, np.int32))
+            if n_frames := int(np.count_nonzero(wanted)):
+                spans = sorted(spans + np.frombuffer(places, np.int64).reshape(-1, 2)[wanted].tolist())
+        return Found(b",".join([data[a:b] for a, b in spans]), len(spans), n_frames)
+
+    def _judge(self, frames: NDArray[np.int32]) -> NDArray[np.bool_]:
+        """Which of these frames are wanted; the scanner knows it from now on."""
+        self._frame_names += self._scanner.texts(_FRAMES, len(self._frame_names))
+        wanted: set[int] = set()
+        for number in np.unique(frames).tolist():
+            kept = self.frames is not None and self.frames.wanted(_string(self._frame_names[number]))
+            self._scanner.mark(_FRAMES, number, _WANTED if kept else _BAD)
+            if kept:
+                wanted.add(number)
+        return np.isin(frames, list(wanted))
+
+    def _all_known(self) -> bool:
+        """Understand arguments of records that were not seen before; False when some are none."""
+        sound = True
+        for text in self._scanner.texts(_RECORDS, len(self._known)):
+            try:
+                args = _ARGS.decode(b"{%s}" % text)
+            except ValueError:
+                self._scanner.mark(_RECORDS, len(self._known), _BAD)
+                args, sound = Args(), False
+            self._known.append(self.columns.comm.repeated(args))
+        return sound
+
+    def add(self, found: Found) -> None:
+        """Take the rows of the chunk that was looked at last (without its rest)."""
+        self._n_frames += found.n_frames
+        rows = self._scanner.keep()
+        full = max(len(self._names.texts), len(self._frame_names)) > _MAX_TEXTS or len(self._known) > _MAX_RECORDS
+        if rows > _MAX_ROWS or full:
+            self.finish()
+        if full:
+            self._start()
+
+    def finish(self) -> None:
+        """All rows that were taken join the columns."""
+        c, left = self.columns, iter(self._scanner.columns())
         host, device, notes = (
             {field: np.frombuffer(next(left), dtype) for field, dtype in table}
             for table in (_HOST_COLUMNS, _DEVICE_COLUMNS, _NOTE_COLUMNS)
         )
-        try:
-            for table in (host, device):
-                recorded = np.flatnonzero(table["comm"] >= 0)
-                if len(recorded):
-                    table["comm"] = table["comm"].copy()
-                    table["comm"][recorded] = self._records.codes(table["comm"][recorded])
-        except ValueError:
-            return None
-        frames, frame_spans, spans, counts = (np.frombuffer(x, t) for x, t in zip(left, _LAST, strict=True))
-        spans, kept = spans.reshape(-1, 2), 0
-        if len(frames):
-            wanted = frame_spans.reshape(-1, 2)[self._wanted.codes(frames) != 0]
-            if kept := len(wanted):
-                spans = np.concatenate((spans, wanted))
-                spans = spans[np.argsort(spans[:, 0])]
-        rest = b",".join([data[a:b] for a, b in spans.tolist()])
-        return Found(host, device, notes, self._counts(counts, kept), rest, len(spans))
-
-    def _counts(self, counts: NDArray[np.int64], kept: int) -> dict[str, int]:
-        """Rows by `ph:cat`, without those the general decoder gets: it counts its own."""
-        if len(counts) > len(self._keys):
-            self._keys += self._scanner.texts(_CLASSES, len(self._keys))
-        found = {self._keys[i].decode(): int(counts[i]) for i in np.flatnonzero(counts).tolist()}
-        if kept:
-            found[f"X:{CATEGORY}"] -= kept
-        return found
-
-    def add(self, found: Found) -> None:
-        """Take the rows of a chunk (without its rest) into the columns."""
-        c = self.columns
-        c.counts.update({key: n for key, n in found.counts.items() if n})
-        host, device, notes = found.host, found.device, found.notes
+        self._count(np.frombuffer(next(left), np.int64))
         if len(host["ts"]):
             self._number(host, self._comm_names)
             host["name"] = self._names.codes(host["name"])
@@ -205,9 +218,14 @@ class Core:
             notes["name"] = self._names.codes(notes["name"])
             notes["place"] = self._places.codes(notes["place"])
             _append(c.annotations, notes)
-        texts = max(len(self._names.texts), len(self._wanted.texts))
-        if texts > _MAX_TEXTS or len(self._records.texts) > _MAX_RECORDS:
-            self._start()
+
+    def _count(self, counts: NDArray[np.int64]) -> None:
+        """Rows by `ph:cat`, without those the general decoder gets: it counts its own."""
+        keys = self._scanner.texts(_CLASSES, 0)
+        found = Counter({key.decode(): n for key, n in zip(keys, counts.tolist(), strict=True) if n})
+        found[f"X:{CATEGORY}"] -= self._n_frames
+        self.columns.counts.update(+found)
+        self._n_frames = 0
 
     def _number(self, table: Table, named: _Numbered | None) -> None:
         """Give each row that is a communication record (of those that may be) a record of its own.
@@ -218,6 +236,7 @@ class Core:
         if not len(rows):
             return
         known = table["comm"][rows]
+        table["comm"] = table["comm"].copy()
         of = [r.of for r in self._known] if named is None else []
         one = named.codes(table["name"][rows]) != 0 if named is not None else np.array(of, np.bool_)[known]
         table["comm"][rows[~one]] = -1
@@ -258,15 +277,6 @@ class _Numbered:
                 self._codes[number] = self._meaning(self.text(number))
             out = self._codes[numbers]
         return out
-
-
-_LAST = (np.int32, np.int64, np.int64, np.int64)
-
-
-def _record(columns: Columns, known: list[Repeated], text: bytes) -> int:
-    """Place among the known ones of a record that is written like this."""
-    known.append(columns.comm.repeated(_ARGS.decode(b"{%s}" % text)))
-    return len(known) - 1
 
 
 def _append(out: dict[str, Column], table: Table) -> None:

@@ -181,6 +181,8 @@ class KinetoReader:
     # ------------------------------------------------------------- end of a document
 
     def _finish(self, doc: Document, part: int) -> list[RankTrace]:
+        if self.core is not None:
+            self.core.finish()
         before, after, odd = metadata.read_pairs(doc.head, doc.tail)
         self._account(doc, odd)
         c = self.columns

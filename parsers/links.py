@@ -31,6 +31,8 @@ MAX_SKEW_NS = 1_000_000
 """With a correlation id that occurs once, clocks may disagree by this much before the join is refused."""
 _MANY_PER_LAUNCH = ("graph", "batch", "multidevice")
 _MAX_PAIRS = 1 << 18
+_MAX_SPARSE = 4
+"""Ids that reach over this many times their number are looked up by search."""
 
 
 class Spans(Struct):
@@ -130,11 +132,11 @@ def enclosing(spans: Spans, track: Ints, ts: Ints, end: Ints) -> tuple[Rows, Row
 
 def _near(spans: Spans, tracks: Ints, times: Ints) -> tuple[Ints, Ints, Ints]:
     """Spans on these tracks that hold any of the times (ascending): their positions, first time in each and last."""
-    first = np.searchsorted(times, spans.ts, "left")
-    last = np.searchsorted(times, spans.end, "right")
-    near = np.flatnonzero(first < last)
+    # Both are in order of time: the few times are looked up among the many spans, not the other way round.
+    first = np.cumsum(np.bincount(np.searchsorted(spans.ts, times, "right"), minlength=len(spans.ts) + 1))[:-1]
+    near = np.flatnonzero(np.append(times, np.iinfo(np.int64).max)[first] <= spans.end)
     near = near[np.isin(spans.track[near], tracks)]
-    return near, first[near], last[near]
+    return near, first[near], np.searchsorted(times, spans.end[near], "right")
 
 
 def _distinct(values: Ints) -> Ints:
@@ -174,6 +176,9 @@ def _innermost(spans: Spans, track: Ints, ts: Ints, end: Ints) -> Ints:
 
 def _latest(keys: Ints, ts: Ints, want: Ints, by: Ints) -> Ints:
     """Position of the latest entry with the wanted key and ts <= by; -1 for none. `ts` is ascending."""
+    quick = _latest_of_unique(keys, ts, want, by)
+    if quick is not None:
+        return quick
     order = np.argsort(keys, kind="stable")
     keys, ts = keys[order], ts[order]
     start = np.searchsorted(keys, want, "left")
@@ -193,6 +198,21 @@ def _latest(keys: Ints, ts: Ints, want: Ints, by: Ints) -> Ints:
     out = np.full(len(want), -1, np.int64)
     out[found] = order[at[found]]
     return out
+
+
+def _latest_of_unique(keys: Ints, ts: Ints, want: Ints, by: Ints) -> Ints | None:
+    """`_latest` by one look in a table, where keys are close to each other and each occurs once; else None."""
+    low, high = (int(keys.min()), int(keys.max())) if len(keys) else (0, -1)
+    if not 0 < high - low + 1 <= _MAX_SPARSE * len(keys):
+        return None
+    table = np.full(high - low + 1, -1, np.int32)
+    number = np.arange(len(keys), dtype=np.int32)
+    table[keys - low] = number
+    if (table[keys - low] != number).any():
+        return None
+    known = (want >= low) & (want <= high)
+    at = np.where(known, table[np.where(known, want - low, 0)], -1)
+    return np.where((at >= 0) & (ts[at] <= by), at, -1)
 
 
 def _launches(trace: RankTrace) -> Ints:

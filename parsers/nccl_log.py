@@ -14,14 +14,15 @@ import numpy as np
 from msgspec import Struct
 
 from tracekit.errors import BrokenInput, LimitExceeded, UnusableInput
-from tracekit.model import HealthEntry, TraceMeta, Witness, WitnessCall, WitnessGroup
+from tracekit.model import HealthEntry, TraceMeta, Witness, WitnessGroup
 from tracekit.parsers.memory import without_gc
-from tracekit.parsers.nccl_common import P2P, REDUCTIONS, DataType, Lines, datatype, elements, resolve_ranks
+from tracekit.parsers.nccl_common import P2P, REDUCTIONS, Lines, datatype, resolve_ranks
 from tracekit.parsers.nccl_log_block import Block, Calls
+from tracekit.parsers.nccl_log_calls import BUFFERS, Extras, Shape, calls_of, pointers
 from tracekit.parsers.nccl_log_comms import Comm, Comms, Process
 from tracekit.parsers.nccl_log_core import BREAKS, SAYS, LogCore, in_use
 from tracekit.parsers.nccl_log_ring import Ring
-from tracekit.parsers.nccl_log_tuning import NO_TEXT, TUNES, Tunings, choice
+from tracekit.parsers.nccl_log_tuning import NO_TEXT, TUNES, Tunings
 from tracekit.parsers.source import Source
 
 if TYPE_CHECKING:
@@ -60,7 +61,6 @@ _FIXED = re.compile(
     rb"datatype (\d+) op (-?\d+) root (-?\d+) comm (0x[0-9a-fA-F]+) \[nranks=(\d+)\] stream (0x[0-9a-fA-F]+|\(nil\))"
     rb"(?: task (\d+))?(?: globalrank (\d+))?\s*$"
 )
-_BUFFERS = re.compile(rb"sendbuff (\S+) recvbuff (\S+)(?: acc (\S+))?$")
 _VERSION = re.compile(rb"(NCCL|RCCL) version ?:? ?(\S+)")
 _FIX = "log again with NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,COLL,TUNING,GRAPH"
 
@@ -89,21 +89,6 @@ class _Found(Struct):
         return [*sorted(ends), (self.calls, len(self.kind), False)]
 
 
-class _Shape(Struct):
-    """What is equal in many lines: everything but opCount, count, buffers and time."""
-
-    comm: Comm
-    op: str
-    dtype: DataType | None
-    spelled: str
-    fields: dict[str, Any]
-    peer: int | None
-    root: int | None
-    thread: int
-    thread_text: str
-    tells: bool
-
-
 class NcclLogReader:
     """Reads one log; `parse` returns a witness for each (process, device) in order of appearance."""
 
@@ -112,7 +97,7 @@ class NcclLogReader:
         self.source = Source(path)
         self.comms = Comms()
         self.shapes: dict[tuple[bytes, bytes], int] = {}
-        self.known: list[_Shape] = []
+        self.known: list[Shape] = []
         self.buffers: dict[bytes, int] = {}
         self.stamps: list[str] = []
         self.ring = Ring(MAX_CALLS)
@@ -352,7 +337,7 @@ class NcclLogReader:
         """
         found = self.buffers.get(text, -1)
         if found < 0:
-            if _BUFFERS.match(text) is None:
+            if BUFFERS.match(text) is None:
                 raise ValueError
             if len(self.buffers) < _MAX_BUFFERS:
                 found = self.buffers[text] = len(self.buffers)
@@ -397,7 +382,7 @@ class NcclLogReader:
             more["reduction"] = REDUCTIONS[reduction] if 0 <= reduction < len(REDUCTIONS) else str(reduction)
         more |= {k: int(v) for k, v in (("task", found[7]), ("globalrank", found[8])) if v is not None}
         self.known.append(
-            _Shape(
+            Shape(
                 comm, name, kind, kind.name if kind else str(int(found[1])), more, root if name in P2P else None,
                 root if rooted else None, thread, str(thread), comm.rank in (0, None),
             )
@@ -548,39 +533,17 @@ class NcclLogReader:
         return rank if alone and len(devices) == 1 else None
 
     def _calls(self, witness_of: dict[str, Witness]) -> None:
-        buffers = [_pointers(b) for b in self.buffers]
-        shared: dict[tuple[int, int, int, int], dict[str, Any]] = {}
-        sizes: dict[tuple[int, int], tuple[int | None, int | None]] = {}
+        """Give each witness its calls, as columns."""
         first, columns = self.ring.columns()
-        tuned = self.tunings.choices(first, columns[0], columns[1], self._thread_of, self._candidate)
-        for row, (number, count, op_count, where, stamp) in enumerate(zip(*columns, strict=True), first):
-            shape = self.known[number]
-            told = tuned.get(row)
-            key = number, where, stamp, id(told)
-            extra = shared.get(key)
-            if extra is None:
-                extra = shared[key] = shape.fields | (buffers[where] if where >= 0 else {}) | choice(told)
-                if stamp >= 0:
-                    extra["local_time"] = self.stamps[stamp]
-            size = sizes.get((number, count))
-            if size is None:
-                size = sizes[number, count] = elements(shape.op, count, shape.comm.nranks)
-            p2p = shape.peer is not None
-            witness_of[shape.comm.key].calls.append(
-                WitnessCall(
-                    shape.op, shape.comm.key, None if p2p else op_count, op_count if p2p else None, op_count, row, p2p,
-                    in_nelems=size[0], out_nelems=size[1], dtype=shape.spelled, peer=shape.peer, root=shape.root,
-                    thread=shape.thread_text, extra=extra,
-                )
-            )  # fmt: skip
-
-
-def _pointers(text: bytes) -> dict[str, Any]:
-    found = _BUFFERS.match(text)
-    if found is None:
-        return {}
-    names = ("sendbuff", "recvbuff", "acc")
-    return {k: v.decode("utf-8", "replace") for k, v in zip(names, found.groups(), strict=True) if v is not None}
+        shape, count = columns[:2]
+        tuned = self.tunings.choices(first, shape.tolist(), count.tolist(), self._thread_of, self._candidate)
+        witnesses = list({id(w): w for w in witness_of.values()}.values())
+        number = {id(w): i for i, w in enumerate(witnesses)}
+        owner = np.array([number[id(witness_of[s.comm.key])] for s in self.known], np.int64).take(shape)
+        extras = Extras(self.known, [pointers(b) for b in self.buffers], self.stamps)
+        for i, witness in enumerate(witnesses):
+            rows = np.flatnonzero(owner == i)
+            witness.calls = calls_of(self.known, extras, tuned, first + rows, [c.take(rows) for c in columns])
 
 
 def parse(path: Path, *, strict: bool = False) -> list[Witness]:

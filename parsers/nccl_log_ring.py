@@ -42,10 +42,10 @@ class Ring:
         values = np.flatnonzero(counts)
         self.dropped.update(dict(zip(values.tolist(), counts[values].tolist(), strict=True)))
 
-    def columns(self) -> tuple[int, list[list[int]]]:
-        """(number of the first row kept, its columns as lists)."""
+    def columns(self) -> tuple[int, list[NDArray[Any]]]:
+        """(number of the first row kept, columns)."""
         if not self._parts:
-            return self.total, [[] for _ in range(_FIELDS)]
+            return self.total, [np.empty(0, np.int64) for _ in range(_FIELDS)]
         joined = [np.concatenate(c) for c in zip(*self._parts, strict=True)]
         extra = len(joined[0]) - self.size
         if extra > 0:
@@ -53,4 +53,4 @@ class Ring:
             self._drop(joined[0][:extra])
             joined = [c[extra:] for c in joined]
             self._parts.append(tuple(joined))
-        return self.total - len(joined[0]), [c.tolist() for c in joined]
+        return self.total - len(joined[0]), joined

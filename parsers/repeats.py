@@ -5,6 +5,7 @@ A recording has millions of rows, and a few thousand distinct names with their t
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,7 +24,6 @@ BLOCK = 64
 _WORDS = BLOCK // 8
 _SLOTS_LOG = 14
 _MAX_KNOWN = 1 << 18
-_FACTORS: Hashes = np.random.default_rng(20).integers(1 << 62, size=(5, _WORDS), dtype=np.uint64) | np.uint64(1)
 _FOLD = np.uint64(32)
 _TO_SLOT = np.uint64(64 - _SLOTS_LOG)
 
@@ -62,16 +62,24 @@ class Repeats:
         return known
 
 
+@cache
+def _factors() -> Hashes:
+    """Odd factors, five rows of them. (Importing `numpy.random` takes as long as a small file.)"""
+    factors: Hashes = np.random.default_rng(20).integers(1 << 62, size=(5, _WORDS), dtype=np.uint64) | np.uint64(1)
+    return factors
+
+
 def _hashes(data: bytes, begin: Rows, end: Rows) -> Hashes:
     """A hash of the bytes [begin, end) of each row, never 0; what stands just before begin may count as well."""
     blocks = np.ndarray((len(data) - BLOCK + 1,), f"V{BLOCK}", data, 0, (1,))
     size = end - begin
-    out: Hashes = _mixed(blocks[end - BLOCK], 0) + size.astype(np.uint64) * _FACTORS[4, 0]
+    factors = _factors()
+    out: Hashes = _mixed(blocks[end - BLOCK], 0) + size.astype(np.uint64) * factors[4, 0]
     done = 0
     long = np.flatnonzero(size > BLOCK)
     while len(long):
         # The blocks from the text's start on; the order of blocks counts, as the hash so far is multiplied.
-        out[long] = (out[long] ^ out[long] >> _FOLD) * _FACTORS[4, 1]
+        out[long] = (out[long] ^ out[long] >> _FOLD) * factors[4, 1]
         out[long] += _mixed(blocks[begin[long] + done], 1 + min(done // BLOCK, 2))
         done += BLOCK
         long = long[size[long] > BLOCK + done]
@@ -84,5 +92,5 @@ def _mixed(blocks: NDArray[np.void], row: int) -> Hashes:
     words = blocks.view("<u8").reshape(-1, _WORDS)
     folded = words >> _FOLD
     folded ^= words
-    out: Hashes = folded @ _FACTORS[row]
+    out: Hashes = folded @ _factors()[row]
     return out

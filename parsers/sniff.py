@@ -73,8 +73,8 @@ def _has(*words: str) -> Callable[[str], bool]:
 
 
 def _matches(pattern: str) -> Callable[[str], bool]:
-    compiled = re.compile(pattern, re.DOTALL | re.MULTILINE)
-    return lambda text: compiled.search(text) is not None
+    """Compiled when it is first asked: no file meets all of them."""
+    return lambda text: re.search(pattern, text, re.DOTALL | re.MULTILINE) is not None
 
 
 _EXPORT = "tracekit reads Kineto traces only"

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tracekit.analysis.tables import build, constant, encoded, from_list, from_numpy, from_rows
+from tracekit.analysis.tables import build, constant, encoded, from_list, from_numpy, from_rows, to_rows
 from tracekit.model import TABLES, arrow_schema
 
 
@@ -81,3 +81,13 @@ def test_missing_keys_are_null_and_strings_share_a_dictionary() -> None:
 def test_columns_come_in_schema_order() -> None:
     columns = {"reason": ["r"], "count": [1], "example": [None], "severity": ["lost"], "source": ["f"], "rank": [0]}
     assert build("health", columns).column_names == arrow_schema("health").names
+
+
+def test_rows_of_a_table_are_what_arrow_gives_for_any_slice() -> None:
+    words = pa.array(["a", None, "b", "a", None, "c"]).dictionary_encode()
+    numbers = pa.array([1, None, 3, None, -5, 6], pa.int64())
+    data = pa.table({"w": words, "n": numbers, "s": pa.array([7, 8, None, 1, 2, 3], pa.int8()), "x": [0.5, None] * 3})
+    for at in range(6):
+        for n in range(6):
+            part = pa.concat_tables([data.slice(at, n), data.slice(n)]).unify_dictionaries()
+            assert to_rows(part) == part.to_pylist()

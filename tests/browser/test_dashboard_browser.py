@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -181,6 +182,52 @@ def test_nonsense_in_the_address_is_told(browser: Any, address: str) -> None:
     arrive(browser, address + "?run=nope&step=x&rank=-", "No such run here")
     arrive(browser, address + "?run=gpu&rank=3&call=999999", "no call 999999")
     arrive(browser, address + "?run=gpu&step=7", "no steps here")
+    assert browser.errors() == []
+
+
+def test_an_address_full_of_nonsense_shows_a_place(browser: Any, address: str) -> None:
+    for search, words in (
+        ("?run=%00%ff%ed%a0%80&rank=%00", "No such run here"), ("?run=" + "x" * 8000, "No such run here"),
+        ("?run=gpu&step=-9&rank=-7&call=-1&page=-3", "no call -1"), ("?%%%&&&=", "Means of a rank"),
+        ("?run=gpu&rank=3&page=99999999&strategy=%3C/script%3E", "no such call"),
+        ("?" + "&".join(f"a{i}=1" for i in range(999)), "Means of a rank"),
+    ):  # fmt: skip
+        arrive(browser, address + search, words)
+        clean(browser, address)
+
+
+def test_a_run_that_goes_while_it_is_shown_is_told(browser: Any, address: str, root: Path) -> None:
+    shutil.copytree(root / "run=fsdp", root / "run=brief")
+    arrive(browser, address + "?run=brief", "Run brief")
+    shutil.rmtree(root / "run=brief")
+    browser.js(CHOOSE, "rank", "1")
+    wait_for(browser, "No such run here")
+    assert browser.errors() == []
+
+
+def test_a_broken_run_is_named_beside_the_others(browser: Any, address: str, root: Path) -> None:
+    shutil.copytree(root / "run=fsdp", root / "run=broken")
+    (root / "run=broken" / "manifest.json").write_text("</script><b>{")
+    arrive(browser, address, "run=broken/manifest.json: cannot be read", width=360)
+    assert "Means of a rank and complete step" in browser.js(TEXT)
+    clean(browser, address)
+    shutil.rmtree(root / "run=broken")
+
+
+def test_two_readers_at_once_see_their_own_places(browser: Any, address: str) -> None:
+    arrive(browser, address + "?run=gpu", "Run gpu")
+    first = browser.driver.current_window_handle
+    browser.driver.switch_to.new_window("tab")
+    arrive(browser, address + "?run=fsdp", "Run fsdp")
+    second = browser.driver.current_window_handle
+    browser.driver.switch_to.window(first)
+    browser.js(CHOOSE, "step", "21")
+    wait_for(browser, "Step 21")
+    browser.driver.switch_to.window(second)
+    assert "Run fsdp" in browser.js(TEXT)
+    assert browser.js("return location.search") == "?run=fsdp"
+    browser.driver.close()
+    browser.driver.switch_to.window(first)
     assert browser.errors() == []
 
 

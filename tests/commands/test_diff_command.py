@@ -143,13 +143,27 @@ def test_names_are_inert(forms: dict[str, Path]) -> None:
         assert bad not in text
     rows = [line for line in text.splitlines() if line.startswith("|")]
     for line in rows:
-        assert len(re.findall(r"(?<!\\)\|", line)) in (4, 8, 9, 13)
+        assert len(re.findall(r"(?<!\\)\|", line)) in (4, 8, 11, 13)
     assert len(rows) > 10
     from rich.console import Console
 
     screen = io.StringIO()
     show(found, Console(file=screen, width=200))
     assert "\x1b" not in screen.getvalue()
+
+
+def test_call_sites_are_told_apart_by_purpose_and_phase(forms: dict[str, Path]) -> None:
+    from tracekit.output.diff import grids
+
+    document: dict[str, Any] = json.loads(forms["saved.json"].read_text())
+    first = document["sites"][0]
+    first |= {"purpose": "gradient", "phase": "backward"}
+    before = json.loads(json.dumps(document))
+    document["sites"].append(first | {"phase": "forward", "exposed_ns": 90_000_000})
+    (sites,) = (g for g in grids(compare(side(before, "a"), side(document, "b"))) if "call sites" in g.title)
+    assert sites.columns[:4] == ("strategy", "purpose", "phase", "operation")
+    assert sites.rows[0][:4] == (first["strategy"], "gradient", "forward", first["op"])
+    assert sites.rows[0][4] == "0"
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from flight_writer import Rank
 
 import tracekit as tk
-from tracekit.commands import cli
+from tracekit.commands import cli, main
 from tracekit.commands.progress import Progress
 
 SAMPLE = Path(__file__).resolve().parents[2] / "sample_traces" / "gloo-fsdp2"
@@ -65,3 +66,41 @@ def test_output_in_a_pipe_is_the_report_alone(tmp_path: Path) -> None:
     result = CliRunner().invoke(cli, ["analyze", str(SAMPLE), "-o", str(tmp_path / "out"), "--workers", "1", "-q"])
     assert result.exit_code == 0
     assert result.output == ""
+
+
+def on_a_terminal(monkeypatch: pytest.MonkeyPatch, *args: object) -> str:
+    """What a command shows to somebody who watches."""
+    screen = Terminal()
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(sys, "stderr", screen)
+    with pytest.raises(SystemExit) as e:
+        main(list(map(str, args)))
+    assert e.value.code == 0, screen.getvalue()
+    return screen.getvalue()
+
+
+def dumps(folder: Path) -> Path:
+    """Flight recorder dumps of two ranks."""
+    for rank in range(2):
+        Rank(rank, world=2).call("0", state="completed" if rank else "started").write(folder)
+    return folder
+
+
+@pytest.mark.parametrize("command", ["simulate", "doctor", "hang"])
+def test_long_steps_of_other_commands_are_counted(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = ("--layout", "pp=2", "--layers", 2, "--micro-batches", 2, "--steps", 1)  # fmt: skip
+    args, titles = {
+        "simulate": (
+            (*job, "-o", tmp_path / "out"),
+            ("steps simulated", "1/1", "ranks written", "2/2", "rank1.json.gz"),
+        ),
+        "doctor": ((SAMPLE,), ("files examined", "2/2")),
+        "hang": ((dumps(tmp_path),), ("dumps read", "2/2", "who waits for whom")),
+    }[command]
+    shown = on_a_terminal(monkeypatch, command, *args)
+    for title in titles:
+        assert title in shown
+    again = ("--force",) if command == "simulate" else ()
+    assert on_a_terminal(monkeypatch, command, *args, *again, "-q") == ""

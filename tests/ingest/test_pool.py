@@ -20,7 +20,7 @@ def test_a_folder_with_one_file_needs_no_workers(tmp_path: Path, names: list[str
         (tmp_path / name).touch()
     started: list[bool] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pool, "ensure_running", lambda: started.append(True))
+        patch.setattr("multiprocessing.forkserver.ensure_running", lambda: started.append(True))
         pool.start_early([str(tmp_path)], 2)
         pool.start_early([str(tmp_path)], 1)
     assert bool(started) is several

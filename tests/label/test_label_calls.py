@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from label_builder import TraceBuilder, collective, record
 
 from tracekit.label import label_rank, load_rules
 from tracekit.label.groups import Groups
-from tracekit.model import Call, CommArgs, Kind, LabelledRank, LinkConfidence, ProcessGroup, TraceMeta
+from tracekit.model import Call, CommArgs, CommRecords, Kind, LabelledRank, LinkConfidence, ProcessGroup, TraceMeta
+from tracekit.parsers import parse
 
 RULES = load_rules()
 ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(int)"
@@ -252,3 +255,13 @@ def test_activities_know_their_call_and_launch():
 def test_a_name_that_only_sounds_like_communication_is_reported():
     out = run(TraceBuilder().kernel(0, 5, "moe_token_dispatch_kernel(int)"))
     assert [h.example for h in out.health if "sounds like" in h.reason] == ["moe_token_dispatch_kernel(int)"]
+
+
+@pytest.mark.parametrize("sample", ["gpu-tp2-pp2-dp2", "gloo-fsdp2"])
+def test_records_that_know_their_kinds_give_the_calls_that_records_by_themselves_give(sample: str) -> None:
+    [trace] = parse(Path(__file__).resolve().parents[2] / "sample_traces" / sample / "rank1.json.gz")
+    assert isinstance(trace.comm, CommRecords)
+    by_kind = label_rank(trace, RULES).calls
+    trace.comm = list(trace.comm)
+    assert by_kind
+    assert label_rank(trace, RULES).calls == by_kind

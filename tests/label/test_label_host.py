@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
+import pytest
 from label_builder import TraceBuilder
 
 from tracekit.label import label_rank, load_rules
+from tracekit.label.host import in_order
 from tracekit.model import CPU_DEVICE, Kind, LabelledRank, LinkConfidence
 
 RULES = load_rules()
@@ -154,3 +157,12 @@ def test_uneven_splits_are_kept():
         6144,
         6208,
     )
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_rows_in_order_are_known_as_such(seed):
+    keys = list(np.random.default_rng(seed).integers(0, 3, (3, 4)))
+    if seed % 2:
+        keys = [key[np.lexsort(keys[::-1])] for key in keys]
+    rows = list(zip(*(k.tolist() for k in keys), strict=True))
+    assert in_order(keys) == (rows == sorted(rows))

@@ -7,7 +7,7 @@ import pytest
 from label_builder import TraceBuilder
 
 from tracekit.model import LinkConfidence, RankTrace
-from tracekit.parsers.links import Links, link
+from tracekit.parsers.links import Links, _latest, link
 
 
 def launch_names(trace: RankTrace, links: Links) -> list[tuple[int, int]]:
@@ -145,3 +145,14 @@ def test_many_queries_equal_the_naive_answer():
             and (end[r] + 1000 >= end[q] or end[r] >= h.ts[q] + 1000)
         ]  # fmt: skip
         assert found[offsets[i] : offsets[i + 1]].tolist() == want
+
+
+@pytest.mark.parametrize("ids", [[5, 6, 7, 9], [9, 5, 7, 6], [5, 5, 6, 6], [0, 10**15, -7, 3], []])
+def test_the_latest_with_an_id_equals_the_naive_answer(ids):
+    """Ids that are close, far apart, repeated, out of order: `ts` ascends."""
+    keys, ts = np.array(ids, np.int64), np.arange(len(ids)) * 10
+    want = np.array([*range(-8, 12), 10**15, 2**62, -(2**63)], np.int64)
+    for shift in (-1, 0, 15, 100):
+        by = np.full(len(want), shift)
+        naive = [max((i for i, k in enumerate(ids) if k == w and ts[i] <= shift), default=-1) for w in want.tolist()]
+        assert _latest(keys, ts, want, by).tolist() == naive

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -211,3 +213,129 @@ def test_unknown_numbers_stay_unknown() -> None:
     rows = pa.table({"strategy": ["tp", "tp", "dp"], "attributed_ns": pa.array([1, None, 3], pa.int64())})
     sums = store.by(rows, "strategy", ["attributed_ns"], "sum")
     assert sums == {"tp": {"attributed_ns": None}, "dp": {"attributed_ns": 3}}
+
+
+@pytest.fixture
+def session(root: Path, tmp_path: Path) -> Any:
+    """A copy of the runs, and what a reader of it sees at an address: the body's HTML."""
+    pytest.importorskip("panel", reason="needs the extra `dashboard`")
+    copy = shutil.copytree(root, tmp_path / "runs")
+
+    def at(search: str, found: Store | None = None) -> str:
+        reader = app.Session(found or Store([copy]), search)
+        return "".join(str(getattr(pane, "object", "")) for pane in reader.body.objects)
+
+    return copy, at
+
+
+def test_a_broken_manifest_hides_its_run_alone(session: Any) -> None:
+    copy, at = session
+    (copy / "run=gpu" / "manifest.json").write_text("{")
+    page = at("")
+    assert 'href="?run=fsdp"' in page
+    assert "Not shown" in page
+    assert "run=gpu/manifest.json: cannot be read" in page
+    (copy / "run=fsdp" / "manifest.json").write_text("[]")
+    page = at("")
+    assert "run=gpu/manifest.json: cannot be read" in page
+    assert "run=fsdp/manifest.json: expected a JSON object" in page
+
+
+def test_a_run_that_is_deleted_while_open_is_told(session: Any) -> None:
+    copy, at = session
+    found = Store([copy])
+    reader = app.Session(found, "?run=gpu&rank=3")
+    shutil.rmtree(copy / "run=gpu")
+    reader.show(Where(run="gpu", rank="4"))
+    assert "No such run here" in "".join(p.object for p in reader.body.objects)
+    assert "run=gpu" not in at("", found)
+    shutil.rmtree(copy)
+    assert "no runs" in at("?run=fsdp", found)
+
+
+def test_a_run_that_goes_in_the_middle_of_a_view_is_told(root: Path, tmp_path: Path) -> None:
+    copy = shutil.copytree(root, tmp_path / "runs")
+    found = Store([copy])
+    listed = found.runs()
+    shutil.rmtree(copy / "run=gpu")
+    page = html(view.parts(found, listed, Where()))
+    assert "the run may be gone" in page
+    assert 'href="?run=fsdp"' in page
+    assert "no dataset" in html(view.parts(found, listed, Where(run="gpu")))
+
+
+def test_a_defect_is_told_on_the_page_and_to_the_server(
+    session: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    _, at = session
+
+    def broken(*_: Any) -> Any:
+        raise KeyError("<b>what</b>")
+
+    monkeypatch.setattr(view, "overview", broken)
+    page = at("")
+    assert "This place cannot be shown (KeyError: &#x27;&lt;b&gt;what&lt;/b&gt;&#x27;)" in page
+    assert "broken" in caplog.text  # the traceback
+    assert "Rank 3" in at("?run=gpu&rank=3")
+
+
+@pytest.mark.parametrize("harm", ["gone", "cut", "empty", "nulls"])
+def test_a_damaged_table_is_told_or_does_not_matter(root: Path, tmp_path: Path, harm: str) -> None:
+    import pyarrow.parquet as pq
+
+    for table in ("breakdown", "exposure", "steps", "totals", "findings", "collectives"):
+        copy = shutil.copytree(root, tmp_path / table)
+        for file in (copy / "run=gpu" / table).rglob("*.parquet"):
+            if harm == "gone":
+                file.unlink()
+            elif harm == "cut":
+                file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+            else:
+                whole = pq.ParquetFile(file).read()
+                nulls = pa.table({f.name: pa.nulls(len(whole), f.type) for f in whole.schema})
+                pq.write_table(whole.slice(0, 0) if harm == "empty" else nulls, file)
+        places = ("", "?run=gpu", "?run=gpu&step=21&rank=3&strategy=tp", "?run=gpu&rank=3&call=7")
+        pages = [shown(copy, search) for search in places]
+        assert "fsdp" in pages[0]
+        if harm == "cut" and table not in ("totals", "steps"):
+            assert "cannot be read" in "".join(pages), table
+
+
+def test_a_folder_whose_name_is_no_text(session: Any) -> None:
+    copy, at = session
+    shutil.rmtree(copy / "run=fsdp")
+    try:
+        (copy / "run=gpu").rename(copy / os.fsdecode(b"run=\xff\xfe"))
+    except OSError:
+        pytest.skip("this file system takes only names that are text")
+    page = at("")
+    assert "\ufffd\ufffd" in page
+    page.encode("utf-8")
+    at(Where(run="\ufffd\ufffd", rank="3").query).encode("utf-8")
+
+
+def test_runs_are_read_once(session: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a thousand of them each click would otherwise read a thousand manifests."""
+    copy, at = session
+    from tracekit.output import runs
+
+    read: list[str] = []
+    listed = runs.listed
+    monkeypatch.setattr(runs, "listed", lambda folder: read.append(folder.name) or listed(folder))
+    found = Store([copy])
+    for search in ("", "?run=gpu", "?run=fsdp&rank=0", ""):
+        at(search, found)
+    assert sorted(read) == ["run=fsdp", "run=gpu"]
+    os.utime(copy / "run=gpu" / "manifest.json", ns=(1, 1))
+    at("", found)
+    assert sorted(read) == ["run=fsdp", "run=gpu", "run=gpu"]
+
+
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [({"address": "fe80::1"}, "only ::1 and :: of IPv6"), ({"origins": ["a:b:c"]}, "--origin .*expected HOST:PORT")],
+)
+def test_addresses_that_cannot_be_served(root: Path, how: dict[str, Any], words: str) -> None:
+    pytest.importorskip("panel", reason="needs the extra `dashboard`")
+    with pytest.raises(UsageError, match=words):
+        app.serve(Store([root]), show=False, **how)

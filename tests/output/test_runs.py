@@ -11,9 +11,11 @@ from typing import Any
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pytest
+from click.testing import CliRunner
 
 import tracekit as tk
-from tracekit.errors import BrokenInput, UnusableInput, UsageError
+from tracekit.commands import cli
+from tracekit.errors import BrokenInput, TracekitError, UnusableInput, UsageError
 from tracekit.model import TABLES
 from tracekit.output import parquet, runs
 
@@ -219,6 +221,90 @@ def test_damage_is_named(root: Path) -> None:
         manifest.write_text(json.dumps(stored.manifest | {column: value}))
         with pytest.raises(BrokenInput, match="manifest.json: origin_unix_ns and world_size: expected 64-bit integers"):
             runs.runs(root)
+
+
+@pytest.fixture
+def mixed(root: Path) -> Path:
+    """Two runs that read, one whose manifest is cut, one of another major schema."""
+    for name in ("cut", "future"):
+        shutil.copytree(root / "run=first", root / f"run={name}")
+    (root / "run=cut" / "manifest.json").write_text('{"schema_version"')
+    manifest = root / "run=future" / "manifest.json"
+    manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"schema_version": "99.0"}))
+    return root
+
+
+def command(*args: object) -> Any:
+    return CliRunner().invoke(cli, ["runs", *map(str, args)])
+
+
+def is_told(result: Any) -> None:
+    assert result.exit_code == 3
+    assert "run=cut/manifest.json: cannot be read" in result.stderr
+    assert "run=future: written with schema version 99.0" in result.stderr
+    assert "2 runs left as found, all others done" in result.stderr
+
+
+def test_a_broken_run_does_not_keep_the_list_from_the_others(mixed: Path) -> None:
+    result = command("list", mixed)
+    is_told(result)
+    assert [line.split()[0] for line in result.stdout.splitlines()] == ["run", "second", "first"]
+    result = command("list", mixed, "--json")
+    is_told(result)
+    assert [r["run"] for r in json.loads(result.stdout)] == ["second", "first"]
+
+
+def test_a_broken_run_does_not_keep_others_from_being_put_together(mixed: Path) -> None:
+    hurt = shutil.copytree(mixed / "run=second", mixed / "run=hurt")
+    next((hurt / "collectives").rglob("*.parquet")).write_bytes(b"x")
+    before = {r.name: r.files for r in runs.survey(mixed)[0]}
+    result = command("compact", mixed)
+    assert result.exit_code == 3
+    assert "run=hurt/collectives/" in result.stderr
+    assert "3 runs left as found" in result.stderr
+    after = {r.name: r.files for r in runs.survey(mixed)[0]}
+    assert after["hurt"] == before["hurt"]
+    assert after["first"] < before["first"]
+    assert after["second"] < before["second"]
+    assert result.stdout == f"{sum(after.values())} files instead of {sum(before.values())}\n"
+
+
+def test_a_broken_run_is_not_pruned_and_keeps_no_other_from_it(mixed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    result = command("prune", mixed, "--keep", 1)
+    is_told(result)
+    assert result.stdout.startswith("removed second (")
+    assert sorted(p.name for p in mixed.iterdir()) == ["run=cut", "run=first", "run=future"]
+
+    def stuck(run: Any) -> None:
+        raise TracekitError(f"{run.folder}: cannot be removed (no permission)")
+
+    monkeypatch.setattr(runs, "remove", stuck)
+    result = command("prune", mixed, "--keep", 0)
+    assert result.exit_code == 3
+    assert "run=first: cannot be removed" in result.stderr
+    assert "removed" not in result.stdout
+
+
+def test_only_broken_runs(mixed: Path) -> None:
+    for name in ("first", "second"):
+        shutil.rmtree(mixed / f"run={name}")
+    for args in (("list",), ("list", "--json"), ("compact",), ("prune", "--keep", 1)):
+        is_told(command(args[0], mixed, *args[1:]))
+
+
+def test_a_run_that_goes_while_it_is_looked_at_is_no_broken_one(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read = runs.dataset.read
+
+    def late(folder: Path) -> Any:
+        opened = read(folder)
+        if folder.name == "run=first":
+            shutil.rmtree(folder)
+        return opened
+
+    monkeypatch.setattr(runs.dataset, "read", late)
+    found, broken = runs.survey(root)
+    assert broken == []
+    assert "second" in {r.name for r in found}
 
 
 def test_one_run_is_no_dataset_of_many(root: Path) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import et_writer
 import flight_writer
+import pyarrow.parquet as pq
 import pytest
 from job_writer import NCCL, PIDS, SIZE, Job, write
 
@@ -41,6 +42,17 @@ def check_calls(result: Any) -> None:
             assert (row["source_group"], row["source_size"]) == ("nccl-log", "nccl-log")
     held = {(r["group_name"], r["rank"]) for r in result.arrow("groups").to_pylist()}
     assert held == {(f"0x{JOB.hash(r, g):x}", r) for r in JOB.ranks for g in "0123"}
+
+
+def test_a_dataset_of_logs_alone(tmp_path: Path) -> None:
+    (tmp_path / "logs").mkdir()
+    for r in JOB.ranks:
+        write(tmp_path / "logs" / f"{r}.log", JOB.log(r))
+    result = tk.analyze(tmp_path / "logs", workers=1)
+    result.write(tmp_path / "out")
+    for table in ("totals", "collectives", "groups"):
+        assert pq.read_table(tmp_path / "out" / table).num_rows == result.arrow(table).num_rows > 0
+    assert {r["slowdown_kernels"] for r in pq.read_table(tmp_path / "out" / "totals").to_pylist()} == {0}
 
 
 @pytest.mark.parametrize("name", ["nccl.h0.{pid}.log", "rank{r}.log", "{r}/nccl.log"])

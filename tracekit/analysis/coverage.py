@@ -65,9 +65,12 @@ def unlabelled_sites(labelled: LabelledRank, kinds: CallKinds | None = None) -> 
     markers = {m.name for m in labelled.markers}
     rows: dict[tuple[Any, ...], Row] = {}
     sizes: dict[tuple[Any, ...], Counter[int | None]] = defaultdict(Counter)
-    ns = _ns(labelled)
-    for number in np.flatnonzero(unlabelled[kinds.which]).tolist():
-        call = labelled.calls[number]
+    times = np.zeros(len(kinds.examples), np.int64)
+    np.add.at(times, kinds.which, _ns(labelled))
+    counts = np.bincount(kinds.which, minlength=len(times)).tolist()
+    first = np.unique(kinds.which, return_index=True)[1].tolist()
+    for kind in np.flatnonzero(unlabelled).tolist():
+        call = kinds.examples[kind]
         head = {
             "op": call.op, "group": call.group_desc or call.group_name, "group_size": call.group_size,
             "dtype": call.dtype, "site": place(call, markers) or None, "kernel": call.kernel,
@@ -75,11 +78,11 @@ def unlabelled_sites(labelled: LabelledRank, kinds: CallKinds | None = None) -> 
             "alternatives": " ".join(s for s, _ in call.label.alternatives) or None,
         }  # fmt: skip
         key = tuple(head.values())
-        row = rows.setdefault(key, head | {"count": 0, "total_ns": 0, "bytes": 0, "example": number})
-        row["count"] += 1
-        row["total_ns"] += int(ns[number])
-        row["bytes"] += call.payload_bytes or 0
-        sizes[key][call.payload_bytes] += 1
+        row = rows.setdefault(key, head | {"count": 0, "total_ns": 0, "bytes": 0, "example": first[kind]})
+        row["count"] += counts[kind]
+        row["total_ns"] += int(times[kind])
+        row["bytes"] += counts[kind] * (call.payload_bytes or 0)
+        sizes[key][call.payload_bytes] += counts[kind]
     for key, row in rows.items():
         row["payload_bytes"] = sizes[key].most_common(1)[0][0]
     return sorted(rows.values(), key=lambda r: (-r["total_ns"], -r["bytes"], -r["count"], r["example"]))[:KEEP]

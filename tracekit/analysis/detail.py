@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from tracekit.analysis.alike import SHARED, call_kinds
 from tracekit.analysis.tables import build, constant, encoded, from_numpy, spread
-from tracekit.model import LinkConfidence, arrow_schema, on_unix_clock
+from tracekit.model import NO_TIME, LinkConfidence, arrow_schema, on_unix_clock
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -55,13 +55,14 @@ def call_table(
 ) -> pa.Table:
     """Table `collectives`, one row a call, in call order."""
     calls, n = labelled.calls, len(labelled.calls)
+    kinds = kinds or call_kinds(calls)
     schema = arrow_schema("collectives")
     columns: dict[str, Any] = {
         "rank": constant(labelled.rank, n, pa.int32()),
         "id": range(n),
-        "call_ts_ns": [None if c.call_ts is None else c.call_ts - origin for c in calls],
-        "ts_ns": [None if c.ts is None else c.ts - origin for c in calls],
-        "dur_ns": [c.dur for c in calls],
+        "call_ts_ns": _placed(kinds.numbers("call_ts"), origin),
+        "ts_ns": _placed(kinds.numbers("ts"), origin),
+        "dur_ns": _placed(kinds.numbers("dur"), 0),
         "step": steps,
         "peers": [_peers(c, labelled.rank) if c.op == "all_to_all" else None for c in calls],
     }
@@ -69,8 +70,7 @@ def call_table(
         columns[name] = pa.nulls(n, schema.field(name).type)
     for name in _OF_CALL:
         columns[name] = list(map(attrgetter(name), calls))
-    kinds = kinds or call_kinds(calls)
-    columns |= _sources(calls, kinds, labelled.meta.witness or "trace")
+    columns |= _sources(columns, kinds, labelled.meta.witness or "trace")
     examples, which = kinds.examples, kinds.which
     shared: dict[str, list[Any]] = {
         "group_id": [group_id(c) for c in examples],
@@ -93,15 +93,23 @@ _TOLD = {
 """Field of `Call.sources` → attributes of which one must be known for it to have a source at all."""
 
 
-def _sources(calls: Sequence[Call], kinds: CallKinds, own: str) -> dict[str, pa.Array[Any]]:
-    """Columns `source_*`: what no other source gave is the recording's own word; of several sources the last counts."""
+def _placed(times: NDArray[np.int64], origin: int) -> pa.Array[Any]:
+    missing = times == NO_TIME
+    return from_numpy(np.where(missing, 0, times - origin), pa.int64(), missing)
+
+
+def _sources(columns: dict[str, Any], kinds: CallKinds, own: str) -> dict[str, pa.Array[Any]]:
+    """Columns `source_*`: what no other source gave is the recording's own word; of several sources the last counts.
+
+    columns: of the table, with all of `_OF_CALL`.
+    """
     told = [dict(c.sources) for c in kinds.examples]
     out: dict[str, pa.Array[Any]] = {}
     for field, attributes in _TOLD.items():
-        known = np.zeros(len(calls), np.bool_)
+        known = np.zeros(len(kinds.which), np.bool_)
         for name in attributes:
             if name in _OF_CALL:
-                known |= np.array([getattr(c, name) is not None for c in calls], np.bool_)
+                known |= np.array([value is not None for value in columns[name]], np.bool_)
             else:
                 known |= np.array([getattr(c, name) is not None for c in kinds.examples], np.bool_)[kinds.which]
         seen = np.bincount(kinds.which[known], minlength=len(told)) > 0

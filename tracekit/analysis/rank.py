@@ -60,7 +60,8 @@ def analyze_rank(labelled: LabelledRank, *, origin_ns: int) -> RankTables:
     acts = labelled.activities
     markers, renumbered = distinct_markers(labelled.markers)
     member = launched_in(acts.launch_ts, markers)
-    calls = Membership(labelled, markers)
+    kinds = call_kinds(labelled.calls)
+    calls = Membership(labelled, markers, kinds)
     step_of_row = np.full(len(acts), -1, np.int64)
     out = RankTables(pa.table({}), pa.table({}))
     for device in np.unique(acts.device).tolist():
@@ -78,9 +79,8 @@ def analyze_rank(labelled: LabelledRank, *, origin_ns: int) -> RankTables:
         out.totals.append(total | _slowdown(slowdown(acts, rows)))
     if labelled.meta.witness is not None:
         out.totals.append(_compute_unknown(labelled))
-    out.critical = rank_graph(labelled, out.steps, origin_ns)  # takes most memory: before there are big tables
+    out.critical = rank_graph(labelled, out.steps, origin_ns, kinds)  # takes most memory: before there are big tables
     out.activities = activity_table(labelled, step_of_row, origin_ns)
-    kinds = call_kinds(labelled.calls)
     out.collectives = call_table(labelled, calls.step, origin_ns, kinds)
     out.groups = _groups(labelled, kinds)
     out.coverage = coverage(labelled, kinds)
@@ -168,7 +168,7 @@ def _compute_unknown(labelled: LabelledRank) -> Row:
     return {
         "rank": labelled.rank, "device": CPU_DEVICE, "window_ns": labelled.window_ns[1] - labelled.window_ns[0],
         **nothing, "collectives": len(labelled.calls), "reason": "compute-unknown", "by_strategy": by_strategy,
-    }  # fmt: skip
+    } | _slowdown(Slowdown(None, 0, 0, None))  # fmt: skip
 
 
 _TIMES = ("total_ns", "hidden_ns", "exposed_ns", "exposed_alone_ns", "attributed_ns")

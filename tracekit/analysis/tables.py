@@ -74,6 +74,11 @@ def _objects(values: Sequence[Any]) -> tuple[NDArray[Any], NDArray[np.bool_]]:
 
 def _numbers(values: Sequence[Any], dtype: np.dtype[Any]) -> tuple[NDArray[Any], NDArray[np.bool_]]:
     """(numbers, which are missing or do not fit)."""
+    gone = values.count(None)
+    if gone == len(values):
+        return np.zeros(gone, dtype), np.ones(gone, np.bool_)
+    if not gone and dtype == np.uint64 and min(values) >= 0 and max(values) < 1 << 64:
+        return np.fromiter(values, dtype, len(values)), np.zeros(len(values), np.bool_)
     objects, missing = _objects(values)
     if dtype.kind == "f":
         return objects.astype(dtype), missing
@@ -98,10 +103,13 @@ def spread(values: Sequence[Any], which: NDArray[np.int64], type_: pa.DataType) 
 
 def encoded(codes: NDArray[np.int32], names: Sequence[str], missing: NDArray[np.bool_] | None = None) -> pa.Array[Any]:
     """Dictionary array of the names in use (codes are renumbered, so unused names are not stored)."""
-    used, dense = np.unique(codes if missing is None else codes[~missing], return_inverse=True)
+    own = codes if missing is None else codes[~missing]
+    seen = np.zeros(len(names), np.bool_)
+    seen[own] = True
+    dense = np.cumsum(seen, dtype=np.int32) - np.int32(1)
     full = np.zeros(len(codes), np.int32)
-    full[slice(None) if missing is None else ~missing] = dense
-    words = from_text([names[c] for c in used.tolist()])
+    full[slice(None) if missing is None else ~missing] = dense[own]
+    words = from_text([names[c] for c in np.flatnonzero(seen).tolist()])
     return pa.DictionaryArray.from_arrays(from_numpy(full, pa.int32(), missing), words)
 
 
@@ -153,16 +161,34 @@ def _values(column: pa.ChunkedArray[Any]) -> list[Any]:
     for chunk in column.chunks:
         if pa.types.is_dictionary(chunk.type):
             words = [*chunk.dictionary.to_pylist(), None]
-            codes = chunk.indices.fill_null(len(words) - 1).to_numpy(zero_copy_only=False)
+            codes = _numbers_of(chunk.indices).copy()
+            codes[_nulls(chunk)] = len(words) - 1
             out += map(words.__getitem__, codes.tolist())
         elif pa.types.is_integer(chunk.type):
-            values = chunk.fill_null(0).to_numpy().tolist()
-            for i in np.flatnonzero(chunk.is_null().to_numpy(zero_copy_only=False)).tolist():
+            values = _numbers_of(chunk).tolist()
+            for i in _nulls(chunk).tolist():
                 values[i] = None
             out += values
         else:
             out += chunk.to_pylist()
     return out
+
+
+def _numbers_of(chunk: pa.Array[Any]) -> NDArray[Any]:
+    """The integers of an array, whatever stands where it is null. (Arrow's `fill_null` imports pandas.)"""
+    data = chunk.buffers()[1]
+    if data is None or not len(chunk):
+        return np.zeros(len(chunk), np.int64)
+    return np.frombuffer(data, _NUMPY[str(chunk.type)])[chunk.offset : chunk.offset + len(chunk)]
+
+
+def _nulls(chunk: pa.Array[Any]) -> NDArray[np.int64]:
+    """Where an array is null. (`to_numpy` of Arrow's `is_null` imports pandas.)"""
+    bitmap = chunk.buffers()[0]
+    if bitmap is None:
+        return np.zeros(0, np.int64)
+    bits = np.unpackbits(np.frombuffer(bitmap, np.uint8), bitorder="little")
+    return np.flatnonzero(bits[chunk.offset : chunk.offset + len(chunk)] == 0)
 
 
 def constant(value: int | None, n: int, type_: pa.DataType) -> pa.Array[Any]:

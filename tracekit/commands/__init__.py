@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import gc
 import os
 import sys
 import traceback
@@ -38,6 +40,10 @@ Exit codes:
   2  wrong usage (options, rule files)
   3  nothing usable in the input
   4  a gate was crossed"""
+
+
+_YOUNG = 50_000
+"""Objects made before the cycle collector looks for the first time: loading the modules alone makes as many."""
 
 
 class _Lazy(click.Group):
@@ -81,6 +87,8 @@ def main(args: list[str] | None = None) -> Any:
     """Entry point: runs the command and turns every error into a message and an exit code."""
     # Arrow's own allocator keeps what it has once had; the system's is as fast for the few blocks of a run.
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
+    gc.set_threshold(_YOUNG, 20, 50)
+    atexit.register(gc.freeze)  # what is left at the end goes with the process: no need to look for cycles in it
     debug = "--debug" in (sys.argv[1:] if args is None else args) or bool(os.environ.get("TRACEKIT_DEBUG"))
     try:
         code = cli.main(args, prog_name="tracekit", standalone_mode=False)

@@ -86,12 +86,13 @@ def _may_write(output: str | None, as_run: str | None, force: bool) -> None:
         if as_run is not None:
             raise UsageError("--as-run needs -o: the folder of the dataset of runs")
         return
-    from tracekit.output.parquet import may_write
-    from tracekit.output.runs import folder_of
-
     if as_run is None:
+        from tracekit.output.parquet import may_write
+
         may_write(Path(output), overwrite=force)
         return
+    from tracekit.output.runs import folder_of
+
     target = folder_of(output, as_run)
     if as_run != "auto" and target.exists() and not force:
         raise UsageError(f"{target}: there is such a run; give another name, or replace it with -f")

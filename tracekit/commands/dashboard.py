@@ -31,5 +31,5 @@ def command(
     require()
     serve(
         Store(folders, last=last), port=port, address=address, origins=origins, show=show,
-        started=lambda p: click.echo(f"serving http://{address}:{p}/ (stop with Ctrl-C)", err=True),
+        started=lambda url: click.echo(f"serving {url} (stop with Ctrl-C)", err=True),
     )  # fmt: skip

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tracekit.commands import options
+from tracekit.commands.progress import Progress
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
 @options.paths
 @options.strict
 @options.as_json
-def command(paths: tuple[str, ...], strict: bool, as_json: bool) -> None:
+@options.no_bar
+def command(paths: tuple[str, ...], strict: bool, as_json: bool, quiet: bool) -> None:
     """What is in these files, and how healthy they are: format, writer, ranks, groups, events, links, losses.
 
     Exit code 3 when no file can be used.
@@ -32,10 +34,13 @@ def command(paths: tuple[str, ...], strict: bool, as_json: bool) -> None:
     reports: list[dict[str, Any]] = [
         {"file": str(path), "format": what.title, "usable": False, "reason": what.advice} for path, what in found.others
     ]
-    for path in found.files:
-        reports += _examine(path, strict)
-    for path in found.witnesses:
-        reports += _examine_witness(path, strict)
+    work = [(path, _examine) for path in found.files] + [(path, _examine_witness) for path in found.witnesses]
+    with Progress(quiet) as progress:
+        told = progress.step("files examined")
+        for done, (path, examine) in enumerate(work, 1):
+            reports += examine(path, strict)
+            if told is not None:
+                told(done, len(work), path.name)
     if as_json:
         click.echo(json.dumps({"files": reports}, indent=1))
     else:

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from tracekit.commands import options
+from tracekit.commands.progress import Progress
 
 
 @click.command("hang")
@@ -19,6 +20,7 @@ from tracekit.commands import options
 @options.rank_regex
 @options.rank_map
 @options.strict
+@options.no_bar
 def command(
     paths: tuple[str, ...],
     as_json: bool,
@@ -27,6 +29,7 @@ def command(
     rank_regex: str | None,
     rank_map: str | None,
     strict: bool,
+    quiet: bool,
 ) -> None:
     """At which rank a hang began, from flight recorder dumps: who waits for whom, who is missing, who diverged.
 
@@ -34,9 +37,11 @@ def command(
     """
     from tracekit.ingest.hanging import post_mortem
 
-    found = post_mortem(
-        paths, strict=strict, rules=rule_files, world_size=world_size, rank_regex=rank_regex, rank_map=rank_map
-    )
+    with Progress(quiet) as progress:
+        found = post_mortem(
+            paths, strict=strict, rules=rule_files, world_size=world_size, rank_regex=rank_regex, rank_map=rank_map,
+            progress=progress.step("dumps read"),
+        )  # fmt: skip
     if as_json:
         click.echo(json.dumps(found, indent=1, allow_nan=False))
     else:

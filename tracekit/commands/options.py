@@ -37,6 +37,7 @@ config = click.option("--run", "config", metavar="FILE", help="run.toml: layout,
 workers = click.option(
     "--workers", type=click.IntRange(min=1), metavar="N", help="Processes; default: one a core, never more than files."
 )
+no_bar = click.option("-q", "--quiet", is_flag=True, help="No progress bar, not even on a terminal.")
 as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 
 

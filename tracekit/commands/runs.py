@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 import time
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from tracekit.errors import UsageError
+from tracekit.errors import TracekitError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 _UNITS = {"h": 3600, "d": 86400, "w": 7 * 86400}
 _folder = click.argument("folder", metavar="DIR")
@@ -16,7 +21,10 @@ _folder = click.argument("folder", metavar="DIR")
 
 @click.group("runs")
 def command() -> None:
-    """A dataset of many runs (`tracekit analyze … -o DIR --as-run NAME`)."""
+    """A dataset of many runs (`tracekit analyze … -o DIR --as-run NAME`).
+
+    A run that cannot be read is named and left as it is, the others are dealt with; the exit code is 3 then.
+    """
 
 
 @command.command("list")
@@ -27,15 +35,21 @@ def show(folder: str, as_json: bool) -> None:
     from tracekit.output import runs
     from tracekit.output.text import clean
 
+    found, broken = runs.survey(folder)
     rows = [
         {"run": clean(r.name), "started": runs.started(r), "world_size": r.manifest.get("world_size"), "files": r.files,
          "bytes": r.bytes, "schema_version": r.manifest["schema_version"]}
-        for r in runs.runs(folder)
+        for r in found
     ]  # fmt: skip
+    _print(rows, as_json)
+    _tell(b.error for b in broken)
+
+
+def _print(rows: list[dict[str, Any]], as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(rows, indent=1))
         return
-    width = max(len("run"), *(len(r["run"]) for r in rows))
+    width = max(len("run"), *(len(r["run"]) for r in rows), 0)
     click.echo(f"{'run':<{width}}  {'started (UTC)':<20}  ranks  files        MB")
     for r in rows:
         ranks = "?" if r["world_size"] is None else r["world_size"]
@@ -48,9 +62,15 @@ def compact(folder: str) -> None:
     """Put the files of all ranks of each run together: fewer, larger files; the rows stay as they are."""
     from tracekit.output import runs
 
-    found = runs.runs(folder)
-    saved = sum(runs.compact(r) for r in found)
+    found, broken = runs.survey(folder)
+    wrong, saved = [b.error for b in broken], 0
+    for r in found:
+        try:
+            saved += runs.compact(r)
+        except TracekitError as e:
+            wrong.append(e)
     click.echo(f"{sum(r.files for r in found) - saved} files instead of {sum(r.files for r in found)}")
+    _tell(wrong)
 
 
 @command.command()
@@ -66,13 +86,33 @@ def prune(folder: str, keep: int | None, older_than: str | None, dry_run: bool) 
     if keep is None and older_than is None:
         raise UsageError("say what to let go: --keep N or --older-than AGE")
     age = None if older_than is None else _age(older_than)
-    gone = runs.outdated(runs.runs(folder), keep=keep, older_than_ns=age, now_ns=time.time_ns())
+    found, broken = runs.survey(folder)
+    gone = runs.outdated(found, keep=keep, older_than_ns=age, now_ns=time.time_ns())
+    wrong = [b.error for b in broken]
     for r in gone:
-        if not dry_run:
-            runs.remove(r)
-        click.echo(f"{'would remove' if dry_run else 'removed'} {clean(r.name)} ({runs.started(r)})")
+        try:
+            if not dry_run:
+                runs.remove(r)
+            click.echo(f"{'would remove' if dry_run else 'removed'} {clean(r.name)} ({runs.started(r)})")
+        except TracekitError as e:
+            wrong.append(e)
     if not gone:
         click.echo("nothing to remove")
+    _tell(wrong)
+
+
+def _tell(wrong: Iterable[TracekitError]) -> None:
+    """Name on standard error what was left as it is; the exit code is that of the first."""
+    from tracekit.output.text import clean
+
+    errors = list(wrong)
+    sys.stdout.flush()
+    for e in errors:
+        click.echo("tracekit: " + "\n".join(map(clean, str(e).split("\n"))), err=True)
+    if errors:
+        what = "1 run" if len(errors) == 1 else f"{len(errors)} runs"
+        click.echo(f"tracekit: {what} left as found, all others done", err=True)
+        click.get_current_context().exit(errors[0].exit_code)
 
 
 def _age(text: str) -> int:

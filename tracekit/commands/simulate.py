@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from tracekit.commands.progress import Progress
 from tracekit.commands.theory import job_options, tables_of
 from tracekit.errors import UsageError
 
@@ -47,12 +48,13 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "-o", "--output", required=True, type=click.Path(path_type=Path), metavar="DIR", help="Where the files go."
 )
 @click.option("--force", is_flag=True, help="Write into a directory that has files.")
+@click.option("-q", "--quiet", is_flag=True, help="Write the files and say nothing.")
 def command(
     model: str | None, layers: int | None, layout: str | None, hardware: str | None, run_file: str | None, output: Path,
     force: bool, steps: int | None, framework: str | None, slow: tuple[str, ...], jitter: float | None,
     batched: bool | None, seed: int | None, slow_stage: tuple[str, ...], long: tuple[str, ...],
     late_input: tuple[str, ...], slow_link: tuple[str, ...], p2p_latency: float | None, end_skew: float | None,
-    clock: tuple[str, ...], drift: tuple[str, ...], **given: Any,
+    clock: tuple[str, ...], drift: tuple[str, ...], quiet: bool, **given: Any,
 ) -> None:  # fmt: skip
     """Write what a job should look like: one Kineto file a rank and truth.json, which says what is true of them.
 
@@ -81,15 +83,17 @@ def command(
         "clock_us": mapping("--clock", clock), "drift_ppm": mapping("--drift", drift),
     }  # fmt: skip
     options = sim.options_of({**_settings(run_file), **{k: v for k, v in said.items() if v not in (None, {})}})
-    try:
-        result = sim.simulate(job_of(tables, defaults=True), options)
-    except NoNumber as e:
-        raise UsageError(str(e)) from None
-    try:
-        made = sim.write(result, output)
-    except OSError as e:
-        raise UsageError(f"{output}: cannot be written ({e.strerror or e})") from e
-    click.echo(f"{len(made) - 1} ranks, {len(result.steps)} steps, {result.schedule.name}: {output}")
+    with Progress(quiet) as progress:
+        try:
+            result = sim.simulate(job_of(tables, defaults=True), options, progress.step("steps simulated"))
+        except NoNumber as e:
+            raise UsageError(str(e)) from None
+        try:
+            made = sim.write(result, output, progress=progress.step("ranks written"))
+        except OSError as e:
+            raise UsageError(f"{output}: cannot be written ({e.strerror or e})") from e
+    if not quiet:
+        click.echo(f"{len(made) - 1} ranks, {len(result.steps)} steps, {result.schedule.name}: {output}")
 
 
 def _settings(run_file: str | None) -> dict[str, Any]:

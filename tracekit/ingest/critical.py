@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tracekit.analysis.crossrank.clocks import Clock
-    from tracekit.analysis.crossrank.run import CallColumns
+    from tracekit.analysis.crossrank.columns import CallColumns
     from tracekit.ingest.identity import Part
     from tracekit.ingest.run import RunTables
     from tracekit.ingest.worker import PartResult

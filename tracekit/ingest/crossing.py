@@ -10,7 +10,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tracekit.analysis.crossrank.clocks import Clock
-    from tracekit.analysis.crossrank.run import CallColumns, CrossRank
+    from tracekit.analysis.crossrank.columns import CallColumns
+    from tracekit.analysis.crossrank.run import CrossRank
     from tracekit.analysis.crossrank.split import RankSplit
     from tracekit.ingest.identity import Part
     from tracekit.ingest.run import RunTables

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+from functools import partial
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from tracekit.errors import UnusableInput
 from tracekit.ingest.discover import survey
 from tracekit.ingest.usermap import user_ranks
-from tracekit.ingest.witnesses import FLIGHT_RECORDER, gather, load
+from tracekit.ingest.witnesses import FLIGHT_RECORDER, examine, gather, load
 from tracekit.ingest.worker import Options, rules_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-    from tracekit.ingest.run import RunTables
-    from tracekit.ingest.witnesses import Witnesses
+    from tracekit.ingest.run import Progress, RunTables
+    from tracekit.ingest.witnesses import Examined, Witnesses
+    from tracekit.ingest.worker import Failure
     from tracekit.label.job import Job
     from tracekit.model import LabelledRank, Witness
 
@@ -46,8 +50,11 @@ def post_mortem(
     world_size: int | None = None,
     rank_regex: str | None = None,
     rank_map: str | Path | None = None,
+    progress: Progress | None = None,
 ) -> Row:
     """`hang` of the dumps below `paths`, with `sources` and `notes` (what could not be used, or is odd).
+
+    progress is called with (dumps read, dumps, name), then with (0, 0, the step that begins).
 
     Raises UnusableInput when there is no dump with a rank, or under strict reading when any is damaged.
     """
@@ -62,14 +69,17 @@ def post_mortem(
     how = Options(strict=strict, rules=tuple(str(r) for r in rules))
     with TemporaryDirectory(prefix="tracekit-") as folder:
         found = gather(
-            files.witnesses, folder, how, user=user_ranks(rank_regex, rank_map), sources=frozenset({FLIGHT_RECORDER})
-        )
+            files.witnesses, folder, how, user=user_ranks(rank_regex, rank_map), sources=frozenset({FLIGHT_RECORDER}),
+            each=partial(_each, options=replace(how, spill=folder), progress=progress),
+        )  # fmt: skip
         if found.failures and (strict or not found.refs):
             raise UnusableInput("\n".join(f.message for f in found.failures[:5]))
         known = found.ranks(FLIGHT_RECORDER)
         if not known:
             raise UnusableInput(_no_dump_with_a_rank(found, files.witnesses))
         found.world_size = world_size or found.world_size
+        if progress is not None:
+            progress(0, 0, "who waits for whom")
         out = hang(found, how)
     notes = [*found.notes, *(f.message for f in found.failures)]
     notes += [
@@ -79,6 +89,14 @@ def post_mortem(
     ]
     notes += [f"rank {row['rank']}: {row['reason']}; it counts as if there were no dump" for row in out["useless"]]
     return out | {"sources": sorted(ref.path for ref in known.values()), "notes": notes}
+
+
+def _each(paths: list[Path], options: Options, progress: Progress | None) -> Iterator[list[Examined] | Failure]:
+    """What each dump holds, one after the other."""
+    for number, path in enumerate(paths):
+        yield examine(number, str(path), options)
+        if progress is not None:
+            progress(number + 1, len(paths), path.name)
 
 
 def _no_dump_with_a_rank(found: Witnesses, files: list[Path]) -> str:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
-import signal
-from multiprocessing.forkserver import ensure_running
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +13,8 @@ if TYPE_CHECKING:
 
 def context() -> ForkServerContext:
     """How workers are started."""
+    import multiprocessing
+
     found = multiprocessing.get_context("forkserver")
     found.set_forkserver_preload(["tracekit.ingest.preload"])
     return found
@@ -24,6 +23,9 @@ def context() -> ForkServerContext:
 def start_early(paths: Sequence[str], workers: int | None) -> None:
     """Start the server where workers will be needed, so that it loads while this process does. In the main thread."""
     if (workers or os.cpu_count() or 1) > 1 and (len(paths) > 1 or any(map(_several, paths))):
+        import signal
+        from multiprocessing.forkserver import ensure_running
+
         context()
         before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # inherited: the server ends with this process
         try:

@@ -6,8 +6,6 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Collection, Iterable
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from tempfile import TemporaryDirectory
 from types import ModuleType
@@ -23,7 +21,6 @@ from tracekit.ingest.crossing import add_cross_rank
 from tracekit.ingest.discover import Found, discover
 from tracekit.ingest.expecting import add_expected
 from tracekit.ingest.files import file_rows
-from tracekit.ingest.hanging import add_hang
 from tracekit.ingest.identity import Decision, Part, resolve
 from tracekit.ingest.layout import layout_row
 from tracekit.ingest.operations import add_operations
@@ -41,7 +38,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from tracekit.analysis.crossrank.run import CallColumns
+    from tracekit.analysis.crossrank.columns import CallColumns
     from tracekit.ingest.witnesses import Ref
     from tracekit.label.job import Job
     from tracekit.label.layout import JobGroup, Solution
@@ -156,7 +153,10 @@ def _run(
     out.witnesses = {rank: [path for path, _ in r.joined] for r, rank in used if rank is not None and r.joined}
     out.tables["health"] += health(witnesses, joined, alone=alone)
     out.tables["findings"] = _in_order([*out.tables["findings"], *contradictions(out.tables["health"])])
-    add_hang(out, witnesses, options, job)
+    if witnesses.ranks(FLIGHT_RECORDER):
+        from tracekit.ingest.hanging import add_hang
+
+        add_hang(out, witnesses, options, job)
     dumps = (ref.path for ref in witnesses.ranks(FLIGHT_RECORDER).values())
     out.tables["files"] = file_rows(found, list(zip(results, parts, strict=True)), failures, dumps)
     return _with_layout(out, options, job, solution)
@@ -234,6 +234,9 @@ def _each(
         for number in numbers:
             yield found.files[number], task(number, str(found.files[number]), options)
         return
+    from concurrent.futures import ProcessPoolExecutor
+    from concurrent.futures.process import BrokenProcessPool
+
     from tracekit.ingest.pool import context
 
     # Largest first keeps the pool busy to the end; results are taken in file order all the same.

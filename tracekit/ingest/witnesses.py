@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import pickle
 from collections import defaultdict
+from itertools import repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,14 +17,16 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from tracekit.errors import UnusableInput
+from tracekit.ingest import packed
 from tracekit.ingest.names import rank_at_end, rank_in_name
 from tracekit.ingest.worker import Failure
+from tracekit.model import columns_of
 from tracekit.parsers import identify, parse_witness
 from tracekit.parsers.nccl_common import resolve_jobs
 from tracekit.parsers.source import Source
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from tracekit.ingest.worker import Options
     from tracekit.model import Witness
@@ -149,15 +152,16 @@ def examine(number: int, path: str, options: Options) -> list[Examined] | Failur
     out = []
     for witness in witnesses:
         spill = str(Path(str(options.spill)) / f"witness-{number:06d}-{witness.meta.part}")
+        n, columns = len(witness.calls), columns_of(witness.calls)
         with Path(spill).open("wb") as sink:
-            pickle.dump(witness.calls, sink, protocol=5)
-        calls, witness.calls = witness.calls, []
+            packed.dump(n, columns, sink)
+        witness.calls = []
         ref = Ref(
-            path, witness.meta.part, witness.source, spill, calls=len(calls),
-            last_ns=max((c.created_ns or 0 for c in calls), default=0), frames=sum(len(c.frames) for c in calls),
-            digest=_digest(witness, spill),
+            path, witness.meta.part, witness.source, spill, calls=n,
+            last_ns=max((t or 0 for t in columns.get("created_ns", ())), default=0),
+            frames=sum(map(len, columns.get("frames", ()))), digest=_digest(witness, spill),
         )  # fmt: skip
-        out.append(Examined(ref, witness, _choices(replace(witness, calls=calls))))
+        out.append(Examined(ref, witness, _choices(witness, n, columns)))
     return out
 
 
@@ -182,9 +186,9 @@ def load(ref: Ref) -> Witness:
     with Path(ref.spill + ".meta").open("rb") as source:
         stub, choices = pickle.load(source)  # noqa: S301
     with Path(ref.spill).open("rb") as source:
-        calls = pickle.load(source)  # noqa: S301
+        calls = packed.load(source)
     witness: Witness = replace(stub, calls=calls)
-    hashes = {g.key: g.comm_hash for g in witness.groups}
+    hashes: dict[str | None, str | None] = {g.key: g.comm_hash for g in witness.groups}
     if choices:
         for call in calls:
             choice = choices.get((hashes.get(call.group), call.op_raw, call.in_nelems, call.dtype))
@@ -193,18 +197,19 @@ def load(ref: Ref) -> Witness:
     return witness
 
 
-def _choices(witness: Witness) -> Choices:
+def _choices(witness: Witness, n: int, columns: Mapping[str, list[Any]]) -> Choices:
     """NCCL's choice for each kind of call of a communicator; None where it chose differently from time to time.
 
     Only the first rank of a communicator prints them, but they hold for all: ranks have to agree.
     """
     hashes = {g.key: g.comm_hash for g in witness.groups}
     out: Choices = {}
-    for call in witness.calls:
-        if "algorithm" not in call.extra or (name := hashes.get(call.group or "")) is None:
+    fields = (columns.get(field, repeat(None, n)) for field in ("extra", "group", "op_raw", "in_nelems", "dtype"))
+    for extra, group, *kind in zip(*fields, strict=True):
+        if "algorithm" not in extra or (name := hashes.get(group or "")) is None:
             continue
-        choice = tuple(call.extra.get(n) for n in _CHOICE)
-        key = name, call.op_raw, call.in_nelems, call.dtype
+        choice = tuple(extra.get(n) for n in _CHOICE)
+        key = name, *kind
         if out.setdefault(key, choice) != choice:
             out[key] = None
         if len(out) >= _MAX_CHOICES:

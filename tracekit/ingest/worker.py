@@ -133,10 +133,11 @@ def label(trace: RankTrace | Witness, rules: Rules, options: Options) -> tuple[L
     from tracekit.label.learn import learn
     from tracekit.label.observe import observe
     from tracekit.label.rank import describe_rank
-    from tracekit.label.witness import describe_witness
     from tracekit.model import Witness
 
     if isinstance(trace, Witness):
+        from tracekit.label.witness import describe_witness
+
         labelled = describe_witness(trace, rules)
         own = next((r for r in options.witnesses if (r.path, r.part) == (trace.meta.path, trace.meta.part)), None)
         pids = frozenset({own.pid}) if own is not None and own.pid is not None else frozenset()
@@ -163,12 +164,12 @@ def _join(
 
     Joined are, in this order: what knows groups and frames, then what knows NCCL's choices and times.
     """
+    if not witnesses:
+        return
     from tracekit.ingest.names import rank_in_name
     from tracekit.ingest.witnesses import load, of_process
     from tracekit.label.join import join
 
-    if not witnesses:
-        return
     meta = labelled.meta
     told = meta.rank if meta.rank is not None else rank_in_name(meta.path)
     rank = options.given.get(meta.path, told)

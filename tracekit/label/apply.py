@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from functools import lru_cache
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from tracekit.label.behaviour import group_key, group_traffic
@@ -78,6 +79,12 @@ class Labeller:
         return out
 
 
+_SEEN = attrgetter(
+    "op", "op_raw", "group_desc", "dtype", "family", "kernel", "place", "in_nelems", "out_nelems", "payload_bytes",
+    "in_splits", "out_splits",
+)  # fmt: skip
+
+
 def _alike(calls: Sequence[Call], groups: Sequence[Hashable]) -> tuple[list[int], list[int]]:
     """(kind of each call, first call of each kind): calls of one kind differ in nothing that a rule can see.
 
@@ -87,10 +94,7 @@ def _alike(calls: Sequence[Call], groups: Sequence[Hashable]) -> tuple[list[int]
     kind: list[int] = []
     examples: list[int] = []
     for number, (c, group) in enumerate(zip(calls, groups, strict=True)):
-        key = (
-            c.op, c.op_raw, group, c.group_desc, c.dtype, c.family, c.kernel, id(c.scopes), id(c.via), id(c.frames),
-            c.place, c.in_nelems, c.out_nelems, c.payload_bytes, c.in_splits, c.out_splits, ndim(c),
-        )  # fmt: skip
+        key = (_SEEN(c), group, id(c.scopes), id(c.via), id(c.frames), ndim(c) if c.dims else None)
         found = kinds.setdefault(key, len(kinds))
         kind.append(found)
         if found == len(examples):

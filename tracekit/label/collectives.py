@@ -168,33 +168,32 @@ def describe_activities(trace: RankTrace, kinds: DeviceKinds, out: Attached) -> 
     if not len(rows):
         return
     device = trace.device
-    order = np.lexsort((device.ts[rows], out.call[rows]))
-    rows = rows[order]
+    rows = rows[np.argsort(out.call[rows], kind="stable")]  # device rows are in order of time
     owner = out.call[rows]
     first = np.flatnonzero(np.diff(owner, prepend=-1))
     start = device.ts[rows[first]]
     stop = np.maximum.reduceat(device.ts[rows] + device.dur[rows], first)
-    count = np.diff([*first.tolist(), len(rows)])
+    count = np.diff(first, append=len(rows))
     lead = rows[first]
-    columns = zip(
-        owner[first].tolist(), lead.tolist(), device.name[lead].tolist(), start.tolist(), (stop - start).tolist(),
-        count.tolist(), device.device[lead].tolist(), device.stream[lead].tolist(), out.confidence[lead].tolist(),
-        strict=True,
+    told = {
+        (int(device.name[row]), bool(device.cls[row] == _KERNEL)): _class_of(trace, kinds, row).family
+        for row in lead[_each_once(device.name[lead] * 2 + (device.cls[lead] == _KERNEL))].tolist()
+    }
+    columns = (
+        owner[first], start, stop - start, count, device.device[lead], device.stream[lead], out.confidence[lead],
+        device.name[lead], device.cls[lead] == _KERNEL,
     )  # fmt: skip
-    known: dict[tuple[int, bool], str | None] = {}
-    for (position, row, name, ts, dur, n, number, stream, sure), kernel in zip(
-        columns, (device.cls[lead] == _KERNEL).tolist(), strict=True
-    ):
+    for position, ts, dur, n, number, stream, sure, name, kernel in zip(*(c.tolist() for c in columns), strict=True):
         call = out.calls[position]
         call.ts, call.dur, call.n_activities, call.device, call.stream = ts, dur, n, number, stream
-        call.kernel = trace.names[name]
-        key = (name, kernel)
-        if key not in known:
-            known[key] = _class_of(trace, kinds, row).family
-        call.family = known[key]
-        call.link = _LINKS[sure]
+        call.kernel, call.family, call.link = trace.names[name], told[name, kernel], _LINKS[sure]
     for call in out.calls:
         if call.coalesced_into is not None:
             shared = out.calls[call.coalesced_into]
             call.ts, call.dur, call.device, call.stream = shared.ts, shared.dur, shared.device, shared.stream
             call.kernel, call.family, call.link = shared.kernel, shared.family, shared.link
+
+
+def _each_once(values: NDArray[np.int32]) -> NDArray[np.int64]:
+    """Place of the first of each distinct value."""
+    return np.unique(values, return_index=True)[1]

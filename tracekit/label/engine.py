@@ -162,6 +162,10 @@ class Engine:
             ndim(call) if self._use_ndim else None, place if self._use_place else "none",
         )  # fmt: skip
 
+    def shape(self, e: Evidence) -> Evidence:
+        """The evidence with its group known by nothing but the facts that hold for it: no rule sees more of it."""
+        return replace(e, group=replace(e.group, key=self.context.group_facts.get(e.group.key)))
+
     def _plain(self, when: When, e: Evidence) -> bool:
         ok = when.size is None or e.sizes[self._size_number[when.size]]
         return plain(when, e, self.context, self._index, ok)
@@ -171,8 +175,7 @@ class Engine:
 
         They are the same for all calls that differ in their place or in the identity of their group only.
         """
-        facts = self.context.group_facts.get(e.group.key)
-        key = (id(rules), replace(e, scopes=(), frames=(), group=replace(e.group, key=facts)))
+        key = (id(rules), replace(self.shape(e), scopes=(), frames=()))
         found = self._standing.get(key)
         if found is None:
             found = self._standing[key] = [r for r in rules if self._plain(r.when, e)]
@@ -222,9 +225,10 @@ class Engine:
 
     def label(self, e: Evidence) -> Label:
         """The label of a call with this evidence."""
-        found = self._labels.get(e)
+        shape = self.shape(e)
+        found = self._labels.get(shape)
         if found is None:
-            found = self._labels[e] = self._label(e)
+            found = self._labels[shape] = self._label(e)
         return found
 
     def _label(self, e: Evidence) -> Label:

@@ -34,9 +34,11 @@ class Enricher:
 
     def choice(self, call: Call, extra: Mapping[str, Any]) -> None:
         """Algorithm, protocol and channels are one choice and come from one source; channels alone give way to it."""
-        algorithm, protocol, channels = (extra.get(n) for n in ("algorithm", "protocol", "channels"))
+        if call.algorithm is not None:
+            return
+        algorithm, protocol, channels = extra.get("algorithm"), extra.get("protocol"), extra.get("channels")
         number = channels if isinstance(channels, int) and 0 < channels < 1 << 31 else None
-        if call.algorithm is not None or (algorithm is None and (number is None or call.channels is not None)):
+        if algorithm is None and (number is None or call.channels is not None):
             return
         call.channels = number
         if algorithm is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -15,16 +15,32 @@ if TYPE_CHECKING:
 def find_facts(
     rules: list[FactRule], engine: Engine, evidence: list[tuple[Evidence, int]], n_steps: int
 ) -> tuple[frozenset[str], dict[object, frozenset[str]]]:
-    """Ids of the facts that hold for the rank, and per group. evidence: distinct evidence with its number of calls."""
+    """Ids of the facts that hold for the rank, and per group. evidence: distinct evidence with its number of calls.
+
+    Groups may be thousands that differ in identity only: what they share is looked at once.
+    """
     if not rules:
         return frozenset(), {}
-    seen = [(e, n, engine.phase(e)) for e, n in evidence]
-    by_group: dict[object, Seen] = defaultdict(list)
-    for one in seen:
-        by_group[one[0].group.key].append(one)
-    alone = [f for f in rules if f.per_group]
+    first: dict[Evidence, Evidence] = {}
+    counts: Counter[Evidence] = Counter()
+    by_group: dict[object, list[tuple[Evidence, int]]] = defaultdict(list)
+    for e, n in evidence:
+        shape = engine.shape(e)
+        first.setdefault(shape, e)
+        counts[shape] += n
+        by_group[e.group.key].append((shape, n))
+    phases = {shape: engine.phase(e) for shape, e in first.items()}
+    seen = [(e, counts[shape], phases[shape]) for shape, e in first.items()]
     everywhere = frozenset(f.id for f in rules if not f.per_group and _holds(engine, f, seen, n_steps))
-    groups = {key: frozenset(f.id for f in alone if _holds(engine, f, mine, n_steps)) for key, mine in by_group.items()}
+    alone = [f for f in rules if f.per_group]
+    known: dict[tuple[tuple[Evidence, int], ...], frozenset[str]] = {}
+    groups: dict[object, frozenset[str]] = {}
+    for key, mine in by_group.items():
+        alike = tuple(mine)
+        if alike not in known:
+            seen = [(first[shape], n, phases[shape]) for shape, n in mine]
+            known[alike] = frozenset(f.id for f in alone if _holds(engine, f, seen, n_steps))
+        groups[key] = known[alike]
     return everywhere, groups
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from msgspec.structs import replace
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, MutableSequence, Sequence
 
     from tracekit.model import Activities, Call, Witness, WitnessCall, WitnessGroup
 
@@ -42,7 +42,7 @@ def is_all_to_all(own: int | None, size: int | None, sent: set[int], received: s
     return others >= _MIN_OTHERS and len(sent - {own}) >= others and len(received - {own}) >= others
 
 
-def fold_witness(witness: Witness, is_send: Callable[[str], bool | None]) -> list[WitnessCall]:
+def fold_witness(witness: Witness, is_send: Callable[[str], bool | None]) -> MutableSequence[WitnessCall]:
     """The calls of a witness with its all-to-alls folded, in order of issue.
 
     is_send(op_raw): True for a send, False for a receive, None for any other operation. Calls of a group with one

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict, deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from msgspec import Struct
@@ -20,6 +20,8 @@ from tracekit.label.vocabulary import nelems
 from tracekit.model import CPU_DEVICE, NO_TIME, Activities, Call, HostCat, Kind, LinkConfidence
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     from tracekit.label.collectives import Attached
@@ -245,7 +247,21 @@ def _idle_since(ts: NDArray[np.int64], end: NDArray[np.int64], start: int, stop:
 
 def sorted_activities(a: Activities) -> Activities:
     """The same activities in order of (ts, device, stream, length)."""
-    order = np.lexsort((a.dur, a.stream, a.device, a.ts))
+    keys = (a.ts, a.device, a.stream, a.dur)
+    if in_order(keys):
+        return a
+    order = np.lexsort(keys[::-1])
     for column in ("ts", "dur", "kind", "device", "stream", "name", "family", "corr", "call", "launch_ts"):
         setattr(a, column, getattr(a, column)[order])
     return a
+
+
+def in_order(keys: Sequence[NDArray[Any]]) -> bool:
+    """Whether rows are sorted by these keys, the most significant first; few rows must be alike in the first."""
+    same = np.arange(1, len(keys[0]))
+    for key in keys:
+        before, after = key[same - 1], key[same]
+        if (before > after).any():
+            return False
+        same = same[before == after]
+    return True

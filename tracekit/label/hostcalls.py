@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 from itertools import pairwise
-from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from msgspec import Struct
@@ -171,20 +170,7 @@ def _no_traffic(
     return _collective_is(trace, comm, idle)
 
 
-_FIELDS = Call.__struct_fields__
-_VARYING = ("call_ts", "call_end", "seq", "ordinal", "comms_id", "track")
-"""Fields of calls that differ between calls alike in everything else; the order is that of `Call`."""
-
-
-def _parts() -> list[Callable[[Call], tuple[object, ...]]]:
-    """What gives the fields of a call between the varying ones."""
-    at = [_FIELDS.index(name) for name in _VARYING]
-    runs = [_FIELDS[a + 1 : b] for a, b in pairwise([-1, *at, len(_FIELDS)])]
-    return [attrgetter(*run) for run in runs if run]
-
-
-_PARTS = _parts()
-_call: Callable[..., Call] = Call
+_again: Callable[[Call], Call] = Call.__copy__  # type: ignore[attr-defined]  # what `copy.copy` calls, at once
 
 
 class CallBuilder:
@@ -208,26 +194,20 @@ class CallBuilder:
         noted = np.where(host.note >= 0, h.name[host.note], -1)
         seqs, ids = own_numbers(comm, recorded)
         alike = (h.name[r.row], kinds_of(comm, own), kinds_of(comm, recorded), noted)
-        given = (own, recorded, r.ts, r.end, r.track)
-        known: dict[tuple[int, ...], tuple[Any, ...]] = {}
+        kinds = zip(*(c.tolist() for c in alike), strict=True)
+        given = (c.tolist() for c in (own, recorded, r.ts, r.end, r.track))
+        known: dict[tuple[int, ...], tuple[Call, int | None]] = {}
         out = []
-        for key, (outer, inner, ts, end, track), seq, comms_id in zip(
-            zip(*(c.tolist() for c in alike), strict=True), zip(*(c.tolist() for c in given), strict=True), seqs, ids,
-            strict=True,
-        ):  # fmt: skip
+        for key, outer, inner, ts, end, track, seq, comms_id in zip(kinds, *given, seqs, ids, strict=True):
             found = known.get(key)
             if found is None:
-                found = known[key] = self._alike(key[0], outer, inner, key[3])
-            old, before, between, late, last = found
-            number = old if seq is None else seq
-            out.append(_call(*before, ts, end, *between, number, 0, comms_id, *late, track, *last))
+                args = comm[inner] if inner >= 0 else None
+                found = known[key] = (self._one(key[0], outer, args, key[3]), old_seq(args))
+            call = _again(found[0])
+            call.call_ts, call.call_end, call.track = ts, end, track
+            call.seq, call.comms_id = found[1] if seq is None else seq, comms_id
+            out.append(call)
         return out
-
-    def _alike(self, name: int, own: int, recorded: int, noted: int) -> tuple[Any, ...]:
-        """Number that its arguments alone tell, and the fields between the varying ones, of all calls like this one."""
-        args = self.trace.comm[recorded] if recorded >= 0 else None
-        call = self._one(name, own, args, noted)
-        return (old_seq(args), *(part(call) for part in _PARTS))
 
     def _one(self, name: int, own: int, args: CommArgs | None, noted: int) -> Call:
         """name, own: name and record of the outermost row; args: record inside; noted: name of the annotation."""

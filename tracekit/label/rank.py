@@ -202,12 +202,12 @@ def _frames_asked(
 def _in_order(calls: list[Call], activities: Activities) -> list[Call]:
     """Calls in order of issue, numbered within their group; references renumbered."""
     when = [c.call_ts if c.call_ts is not None else c.ts if c.ts is not None else 0 for c in calls]
-    order = sorted(range(len(calls)), key=lambda i: (when[i], calls[i].ts or 0, i))
+    order = np.lexsort((np.array([c.ts or 0 for c in calls], np.int64), np.array(when, np.int64)))
     place = np.full(len(calls) + 1, -1, np.int32)
     place[order] = np.arange(len(calls), dtype=np.int32)
     activities.call = place[activities.call]
     ordinal: Counter[object] = Counter()
-    out = [calls[i] for i in order]
+    out = [calls[i] for i in order.tolist()]
     for call in out:
         if call.coalesced_into is not None:
             call.coalesced_into = int(place[call.coalesced_into])

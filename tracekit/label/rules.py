@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from functools import cache, cached_property
-from importlib.resources import files
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,12 +21,13 @@ from tracekit.label.matching import FIELDS, TIERS, Expectation, FactRule, LabelR
 from tracekit.label.place import PLACES
 from tracekit.label.references import Words
 from tracekit.label.schema import Field, Place, check, compiled, read_rule_file, toml_of
+from tracekit.label.shipped import tables_of, texts
 from tracekit.label.steps import UNRANKED, USER_RANK, StepRule
 from tracekit.label.vocabulary import C10dOp, DType, Vocabulary, squash
 from tracekit.model import Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
 STRATEGIES = (
     "tp", "sp", "pp", "dp", "zero1", "zero2", "zero3", "hsdp", "cp", "ep", "etp", "embedding", "eplb",
@@ -231,7 +231,8 @@ def _entry(rules: Rules, table: str, raw: dict[str, Any], place: Place) -> None:
 
 
 def _read(rules: Rules, text: str, name: str, *, shipped: bool = False) -> None:
-    for table, entries in toml_of(text, name).items():
+    data = (tables_of(text) if shipped else None) or toml_of(text, name)
+    for table, entries in data.items():
         if table in LAYOUT_TABLES:
             continue  # read by label.layout.tables
         if table not in _SCHEMA:
@@ -254,13 +255,6 @@ def _unique(rules: Iterable[Any], kind: str) -> None:
         seen[rule.id] = rule.source
 
 
-@cache
-def _built_in() -> Mapping[str, str]:
-    folder = files("tracekit.rules")
-    names = sorted(p.name for p in folder.iterdir() if p.name.endswith(".toml"))
-    return {name: (folder / name).read_text("utf-8") for name in names}
-
-
 def _over(extra: list[Any], base: list[Any]) -> list[Any]:
     """Extra rules first; one that bears the id of a built-in rule replaces it."""
     replaced = {r.id for r in extra}
@@ -274,7 +268,7 @@ def load_rules(extra_files: Iterable[str | Path] = (), step_pattern: str | None 
     a rule with the id of a built-in rule replaces it. Raises RuleError naming file, rule and field.
     """
     base, extra = Rules(), Rules()
-    for name, text in _built_in().items():
+    for name, text in texts().items():
         _read(base, text, name, shipped=True)
     paths = tuple(map(Path, extra_files))
     for path in paths:

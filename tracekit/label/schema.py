@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from re import _parser  # type: ignore[attr-defined]  # the only way to see a pattern's parts
 from typing import TYPE_CHECKING, Any, cast
 
@@ -12,7 +11,7 @@ from msgspec import Struct
 from tracekit.errors import RuleError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
 MAX_RULE_FILE = 4 << 20
@@ -41,16 +40,17 @@ _EXPECTED = {
 
 
 class LazyPattern:
-    """A regular expression that is compiled when it is first used: most of hundreds never meet their text.
+    """A regular expression that is compiled when it first may match: most of hundreds never meet their text.
 
     Quacks like `re.Pattern` as far as rules go; one object for each text.
     """
 
-    __slots__ = ("_compiled", "pattern")
+    __slots__ = ("_compiled", "_needs", "pattern")
 
     def __init__(self, pattern: str) -> None:
         self.pattern = pattern
         self._compiled: re.Pattern[str] | None = None
+        self._needs: tuple[str, ...] | None = None
 
     @property
     def compiled(self) -> re.Pattern[str]:
@@ -59,17 +59,62 @@ class LazyPattern:
             self._compiled = re.compile(self.pattern)
         return self._compiled
 
+    def may_match(self, text: str) -> bool:
+        """False where the text lacks what every match holds."""
+        if self._compiled is not None:
+            return True
+        if self._needs is None:
+            self._needs = words_of(self.pattern)
+        return not self._needs or holds_any(self._needs, text)
+
     def search(self, text: str) -> re.Match[str] | None:
         """As `re.Pattern.search`."""
-        return self.compiled.search(text)
+        return self.compiled.search(text) if self.may_match(text) else None
 
     def match(self, text: str) -> re.Match[str] | None:
         """As `re.Pattern.match`."""
-        return self.compiled.match(text)
+        return self.compiled.match(text) if self.may_match(text) else None
 
     def fullmatch(self, text: str) -> re.Match[str] | None:
         """As `re.Pattern.fullmatch`."""
-        return self.compiled.fullmatch(text)
+        return self.compiled.fullmatch(text) if self.may_match(text) else None
+
+
+_PARTS = re.compile(r"\\(.)|(\[\^?\]?(?:\\.|[^\]\\])*\])|(\{[^}]*\}|[?*+])|([()|^$.])|([^\\\[{?*+()|^$.]+)", re.DOTALL)
+"""Escape, set, repetition, another sign, plain text."""
+
+
+def words_of(pattern: str) -> tuple[str, ...]:
+    """Texts, in lower case, of which every match of a regular expression holds one; () where none are told.
+
+    Of each alternative the longest plain text that stands in no bracket. Far cheaper than compiling.
+    """
+    if _FLAGS.search(pattern):
+        return ()
+    out, best, run, depth = [], "", "", 0
+    for escaped, _, repeated, sign, plain in _PARTS.findall(pattern.removeprefix("(?i)")):
+        if depth == 0 and (plain or (escaped and not escaped.isalnum())):
+            run += plain or escaped
+            continue
+        if repeated and repeated != "+":
+            run = run[:-1]
+        best, run = max(best, run, key=len), ""
+        depth += (sign == "(") - (sign == ")")
+        if sign == "|" and depth == 0:
+            out.append(best)
+            best = ""
+    out.append(max(best, run, key=len))
+    return tuple(w.lower() for w in out) if all(out) else ()
+
+
+def holds_any(words: Iterable[str], text: str) -> bool:
+    """Whether a text holds one of some words, whatever their case; text beyond ASCII may, in ways of its own."""
+    low = text.lower()
+    return any(word in low for word in words) or not text.isascii()
+
+
+_FLAGS = re.compile(r"\(\?[a-zA-Z-]*[aLmsux][a-zA-Z-]*[:)]|\(\?\(|\(\?#")
+"""Flags but for i, conditions, comments: the plain text of such a pattern may mean something else."""
 
 
 _lazy: dict[str, LazyPattern] = {}
@@ -203,6 +248,8 @@ def read_rule_file(path: Path) -> str:
 
 def toml_of(text: str, name: str) -> dict[str, Any]:
     """The tables of a rule file. Raises RuleError."""
+    import tomllib
+
     try:
         return tomllib.loads(text)
     except (ValueError, RecursionError) as e:  # ValueError: also a number with thousands of digits

@@ -12,6 +12,9 @@ from msgspec import Struct, field
 _PREFIX = re.compile(r"^(?:[a-z]*ccl2?|gloo|mpi|ucc|_?c10d(?:_functional\w*)?|symm_mem):{1,2}")
 _PAIR = re.compile(r"(\d+)\s*(->|<-)\s*(\d+)\s*$")
 
+_MAX_SEEN = 1 << 12
+"""Spellings that are remembered; a file may have as many as calls."""
+
 
 class C10dOp(Struct, frozen=True):
     """A torch.distributed operator: operation, positions of its arguments, kind of its gloo worker span."""
@@ -39,11 +42,17 @@ class Vocabulary(Struct):
     c10d: dict[str, C10dOp] = field(default_factory=dict)
     dtypes: dict[str, DType] = field(default_factory=dict)
     wrappers: list[tuple[re.Pattern[str], str]] = field(default_factory=list)
+    _seen: dict[str, tuple[str, bool]] = field(default_factory=dict)
 
     def op(self, raw: str) -> tuple[str, bool]:
         """(operation, moves data) of any spelling; an unknown spelling keeps its own name."""
-        text = _PAIR.sub("", _PREFIX.sub("", raw.strip())).strip()
-        return self.ops.get(squash(text)) or (text or "unknown", True)
+        found = self._seen.get(raw)
+        if found is None:
+            text = _PAIR.sub("", _PREFIX.sub("", raw.strip())).strip()
+            found = self.ops.get(squash(text)) or (text or "unknown", True)
+            if len(self._seen) < _MAX_SEEN:
+                self._seen[raw] = found
+        return found
 
     def knows(self, raw: str) -> bool:
         """True for a spelling that is in the tables."""

@@ -7,9 +7,11 @@ rules as a scope; Python frames are there without any profiler.
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec import structs
 
 from tracekit.label.apply import Labeller, described
 from tracekit.label.enrich import Enricher
@@ -21,7 +23,7 @@ from tracekit.label.vocabulary import nelems
 from tracekit.model import Activities, Call, HealthEntry, LabelledRank, ProcessGroup, WitnessGroup
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, MutableSequence, Sequence
 
     from tracekit.label.rules import Rules
     from tracekit.label.vocabulary import Vocabulary
@@ -60,9 +62,18 @@ def describe_witness(witness: Witness, rules: Rules, *, fold: bool = True) -> La
     counted = issued(witness, words)
     asked: dict[int, tuple[str, ...]] = {}
     enricher = Enricher(witness.source)
-    calls = [_call(witness.calls[i], groups, rules, asked) for i in counted]
-    for call, i in zip(calls, counted, strict=True):
-        enricher.fill(call, witness.calls[i])
+    alike: dict[tuple[Any, ...], list[Any]] = {}
+    calls = []
+    for i in counted:
+        seen = witness.calls[i]
+        if seen.in_sizes is None and seen.out_sizes is None:
+            call = _as_before(seen, groups, rules, asked, alike)
+        else:
+            call = _call(seen, groups, rules, asked)
+        extra = seen.extra
+        if seen.dur_ns is not None or seen.frames or "algorithm" in extra or "channels" in extra:
+            enricher.fill(call, seen)
+        calls.append(call)
     _without_shared_numbers(witness, calls)
     number(calls)
     if witness.landmarks:
@@ -97,7 +108,7 @@ def describe_witness(witness: Witness, rules: Rules, *, fold: bool = True) -> La
     )
 
 
-def folded_calls(witness: Witness, words: Vocabulary) -> list[WitnessCall]:
+def folded_calls(witness: Witness, words: Vocabulary) -> MutableSequence[WitnessCall]:
     """The witness' calls with the sends and receives that are an all-to-all as one (`tracekit.label.fold`)."""
     sends = {"send": True, "recv": False}
     return fold_witness(witness, lambda raw: sends.get(words.op(raw)[0]))
@@ -176,6 +187,38 @@ def _call(seen: WitnessCall, groups: dict[str, WitnessGroup], rules: Rules, aske
         if op in sides and place is not None and group.ranks and 0 <= place < len(group.ranks):
             setattr(call, sides[op], group.ranks[place])
     return call
+
+
+_ALIKE = attrgetter(
+    "op_raw", "group", "is_p2p", "in_nelems", "out_nelems", "dtype", "out_dtype", "peer", "root", "payload_bytes",
+    "thread_name", "in_splits", "out_splits",
+)  # fmt: skip
+"""What `_call` sees of a call without shapes, beside its number, its times, and what stands around it."""
+_FIELDS = attrgetter(*(f.name for f in structs.fields(Call)))
+_PLACES = {name: i for i, name in enumerate(f.name for f in structs.fields(Call))}
+_SEQ, _CALL_TS, _TS, _DUR = (_PLACES[name] for name in ("seq", "call_ts", "ts", "dur"))
+
+
+def _as_before(
+    seen: WitnessCall,
+    groups: dict[str, WitnessGroup],
+    rules: Rules,
+    asked: dict[int, tuple[str, ...]],
+    alike: dict[tuple[Any, ...], list[Any]],
+) -> Call:
+    """`_call` of a call without shapes; alike: what came of one that differs in number and times only."""
+    key = (_ALIKE(seen), id(seen.frames), id(seen.scopes))  # the witness keeps both alive
+    known = alike.get(key)
+    if known is None:
+        call = _call(seen, groups, rules, asked)
+        alike[key] = list(_FIELDS(call))
+        return call
+    values = known.copy()
+    values[_SEQ] = seen.p2p_seq if seen.is_p2p else seen.seq
+    values[_CALL_TS] = seen.created_ns
+    timed = not seen.noticed and seen.started_ns is not None and seen.dur_ns is not None
+    values[_TS], values[_DUR] = (seen.started_ns, seen.dur_ns) if timed else (None, None)
+    return Call(*values)
 
 
 def frames(seen: WitnessCall, rules: Rules) -> tuple[str, ...]:

@@ -43,6 +43,8 @@ from tracekit.model.parsed import (
 )
 from tracekit.model.tables import SCHEMA_VERSION, TABLES, arrow_schema
 from tracekit.model.witness import Witness, WitnessCall, WitnessGroup
+from tracekit.model.witness_columns import CallColumns
+from tracekit.model.witness_columns import columns as columns_of
 
 __all__ = [
     "CPU_DEVICE",
@@ -52,6 +54,7 @@ __all__ = [
     "UNIX_NS",
     "Activities",
     "Call",
+    "CallColumns",
     "ChunkSpan",
     "Column",
     "CommArgs",
@@ -80,5 +83,6 @@ __all__ = [
     "WitnessCall",
     "WitnessGroup",
     "arrow_schema",
+    "columns_of",
     "on_unix_clock",
 ]

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct, field
 
 if TYPE_CHECKING:
+    from collections.abc import MutableSequence
+
     from tracekit.model.parsed import HealthEntry, TraceMeta
 
 
@@ -91,7 +93,7 @@ class Witness(Struct):
     meta: TraceMeta
     source: str
     groups: list[WitnessGroup] = field(default_factory=list)
-    calls: list[WitnessCall] = field(default_factory=list)
+    calls: MutableSequence[WitnessCall] = field(default_factory=list)
     health: list[HealthEntry] = field(default_factory=list)
     version: str | None = None
     lost: int | None = None

@@ -65,7 +65,7 @@ class Dataset:
             return wanted.empty_table()
         try:
             return _fitted(_read(where, wanted, {"rank": ranks, "step": steps}), wanted)
-        except (OSError, pa.ArrowException) as e:
+        except (OSError, UnicodeError, pa.ArrowException) as e:  # Unicode: a path that is no text
             raise BrokenInput(f"{where}: cannot be read ({_line(e)}); write the dataset again") from e
 
     def each(self, table: str, columns: Sequence[str], *, until_ns: int | None = None) -> Iterator[pa.Table]:

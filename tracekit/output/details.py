@@ -14,7 +14,7 @@ from tracekit.model import NO_TIME
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tracekit.analysis.crossrank.run import CallColumns
+    from tracekit.analysis.crossrank.columns import CallColumns
     from tracekit.ingest.run import RunTables
     from tracekit.output.dataset import Dataset
 

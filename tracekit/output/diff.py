@@ -80,13 +80,14 @@ def _communication(rows: Sequence[Row]) -> Grid:
 def _sites(rows: Sequence[Row]) -> Grid:
     grid = Grid(
         "call sites whose exposed time changed most (ms, mean of a rank and step of the whole recording)",
-        ("strategy", "operation", "calls A", "calls B", "A", "B", "B − A", "where"),
+        ("strategy", "purpose", "phase", "operation", "calls A", "calls B", "A", "B", "B − A", "where"),
     )
     for row in rows:
         if abs(row["change_ns"]) >= LEAST_NS and len(grid.rows) < MOST_SITES:
+            names = (clean(row[n] or "–") for n in ("strategy", "purpose", "phase", "op"))
             grid.rows.append((
-                clean(row["strategy"]), clean(row["op"]), f"{row['calls_a']:,.4g}", f"{row['calls_b']:,.4g}",
-                ms(row["a_ns"]), ms(row["b_ns"]), _signed(row["change_ns"]), clean(row["site"] or "–")[:60],
+                *names, f"{row['calls_a']:,.4g}", f"{row['calls_b']:,.4g}", ms(row["a_ns"]), ms(row["b_ns"]),
+                _signed(row["change_ns"]), clean(row["site"] or "–")[:60],
             ))  # fmt: skip
     return grid
 

@@ -33,8 +33,8 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 @dataclass(frozen=True, slots=True)
-class StoredRun:
-    """One run of a dataset: its name, folder, manifest, and what it takes on disk.
+class ListedRun:
+    """One run of a dataset: its name, folder and manifest.
 
     started_ns: Unix ns of the recording's start, or when the dataset was written where the traces have no time base.
     """
@@ -44,8 +44,23 @@ class StoredRun:
     manifest: dict[str, Any]
     started_ns: int
     dated: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRun(ListedRun):
+    """A run with what it takes on disk: files and bytes."""
+
     files: int
     bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class BrokenRun:
+    """A run whose manifest or schema cannot be read; the error says where and what to do."""
+
+    name: str
+    folder: Path
+    error: TracekitError
 
 
 def folder_of(root: str | Path, name: str) -> Path:
@@ -87,31 +102,69 @@ def append(run: RunTables, root: str | Path, name: str | None = None, *, overwri
 
 
 def runs(root: str | Path) -> list[StoredRun]:
-    """The runs of a dataset, oldest first. UnusableInput when there is none; a folder without a manifest is no run."""
-    folders = sorted(Path(root).glob(f"{PREFIX}*")) if Path(root).is_dir() else []
-    found = [stored(f) for f in folders if dataset.is_dataset(f)]
-    if not found and dataset.is_dataset(root):
-        raise UnusableInput(f"{root}: a dataset of one run; name the folder of many runs")
-    if not found and Path(root).is_file():
-        raise UnusableInput(f"{root}: a file; name the folder of many runs")
+    """The runs of a dataset, oldest first; like `survey`, but the first that cannot be read is raised."""
+    found, broken = survey(root)
+    if broken:
+        raise broken[0].error
+    return found
+
+
+def survey(root: str | Path) -> tuple[list[StoredRun], list[BrokenRun]]:
+    """The runs of a dataset, oldest first, and those that cannot be read, by name. UnusableInput as `folders`."""
+    found: list[StoredRun] = []
+    broken: list[BrokenRun] = []
+    for folder in folders(root):
+        try:
+            found.append(stored(folder))
+        except TracekitError as e:
+            if folder.exists():  # else it went meanwhile
+                broken.append(BrokenRun(folder.name.removeprefix(PREFIX), folder, e))
+    return sorted(found, key=lambda r: (r.started_ns, r.name)), broken
+
+
+def folders(root: str | Path) -> list[Path]:
+    """Where the runs of a dataset lie, by name; a folder without a manifest is no run. UnusableInput without any."""
+    found = [f for f in sorted(Path(root).glob(f"{PREFIX}*")) if dataset.is_dataset(f)] if Path(root).is_dir() else []
     if not found:
-        raise UnusableInput(f"{root}: no runs; `tracekit analyze … -o {root} --as-run NAME` adds one")
-    return sorted(found, key=lambda r: (r.started_ns, r.name))
+        raise UnusableInput(f"{root}: {_no_runs(Path(root))}")
+    return found
+
+
+def _no_runs(root: Path) -> str:
+    if dataset.is_dataset(root):
+        return "a dataset of one run; name the folder of many runs"
+    if root.is_file():
+        return "a file; name the folder of many runs"
+    return f"no runs; `tracekit analyze … -o {root} --as-run NAME` adds one"
+
+
+def listed(folder: Path) -> ListedRun:
+    """A dataset folder as a run of its own, by the folder's name. UnusableInput when it cannot be read as one."""
+    opened = dataset.read(folder)
+    origin, ranks = opened.manifest.get("origin_unix_ns"), opened.manifest.get("world_size")
+    where = folder / dataset.MANIFEST
+    if not all(v is None or (isinstance(v, int) and abs(v) < 1 << 63) for v in (origin, ranks)):
+        raise BrokenInput(f"{where}: origin_unix_ns and world_size: expected 64-bit integers; write the run again")
+    dated = isinstance(origin, int)
+    try:
+        started = origin if isinstance(origin, int) else where.stat().st_mtime_ns
+    except OSError as e:
+        raise _gone(folder, e) from e
+    return ListedRun(folder.name.removeprefix(PREFIX), folder, opened.manifest, started, dated)
 
 
 def stored(folder: Path) -> StoredRun:
-    """A dataset folder as a run of its own, by the folder's name."""
-    opened = dataset.read(folder)
-    origin, ranks = opened.manifest.get("origin_unix_ns"), opened.manifest.get("world_size")
-    if not all(v is None or (isinstance(v, int) and abs(v) < 1 << 63) for v in (origin, ranks)):
-        where = folder / dataset.MANIFEST
-        raise BrokenInput(f"{where}: origin_unix_ns and world_size: expected 64-bit integers; write the run again")
-    dated = isinstance(origin, int)
-    files = [p for p in folder.rglob("*") if p.is_file()]
-    written = (folder / dataset.MANIFEST).stat().st_mtime_ns
-    started = origin if isinstance(origin, int) else written
-    size = sum(p.stat().st_size for p in files)
-    return StoredRun(folder.name.removeprefix(PREFIX), folder, opened.manifest, started, dated, len(files), size)
+    """The same with its size."""
+    run = listed(folder)
+    try:
+        sizes = [(Path(at) / name).stat().st_size for at, _, names in os.walk(folder) for name in names]
+    except OSError as e:
+        raise _gone(folder, e) from e
+    return StoredRun(run.name, folder, run.manifest, run.started_ns, run.dated, len(sizes), sum(sizes))
+
+
+def _gone(folder: Path, error: OSError) -> BrokenInput:
+    return BrokenInput(f"{folder}: cannot be read ({error.strerror or error}); write the run again, or remove it")
 
 
 def compact(run: StoredRun) -> int:
@@ -228,6 +281,6 @@ def _utc(ns: int) -> datetime:
     return datetime.fromtimestamp(ns // 10**9, UTC)
 
 
-def started(run: StoredRun) -> str:
+def started(run: ListedRun) -> str:
     """Start of the recording in UTC, or when the dataset was written (with a ~)."""
     return f"{'' if run.dated else '~'}{_utc(run.started_ns):%Y-%m-%d %H:%M:%S}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2066-\u2069]")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 @dataclass(slots=True)
@@ -19,7 +19,7 @@ class Grid:
 
 
 def clean(text: object) -> str:
-    """Text from a trace without control and direction characters."""
+    """Text from a trace without control and direction characters, and without halves of a character."""
     return _CONTROL.sub("?", str(text))
 
 

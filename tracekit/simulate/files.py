@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from tracekit.simulate.clock import Recorded
     from tracekit.simulate.device import Gpu, Work
-    from tracekit.simulate.run import Simulation
+    from tracekit.simulate.run import Progress, Simulation
 
 BASE_NS = 1_790_857_026_000_000_000
 DEVICES = {
@@ -29,13 +29,22 @@ DEVICES = {
 """Hardware of the catalogue as a trace's deviceProperties give it: name, capability, processors, memory."""
 
 
-def write(simulation: Simulation, folder: Path, ranks: Iterable[int] | None = None, level: int = 6) -> list[Path]:
-    """Write the files of `ranks` (default all) and the truth of all ranks; the same bytes for the same job."""
+def write(
+    simulation: Simulation, folder: Path, ranks: Iterable[int] | None = None, level: int = 6,
+    progress: Progress | None = None,
+) -> list[Path]:  # fmt: skip
+    """Write the files of `ranks` (default all) and the truth of all ranks; the same bytes for the same job.
+
+    progress is called with (files written, files, name).
+    """
     folder.mkdir(parents=True, exist_ok=True)
     made = []
-    for gpu in simulation.gpus if ranks is None else [simulation.gpus[r] for r in ranks]:
+    wanted = simulation.gpus if ranks is None else [simulation.gpus[r] for r in ranks]
+    for gpu in wanted:
         made.append(folder / f"rank{gpu.rank}.json.gz")
         kineto.write_gzip(made[-1], text(simulation, gpu), level)
+        if progress is not None:
+            progress(len(made), len(wanted), made[-1].name)
     made.append(folder / "truth.json")
     made[-1].write_text(json.dumps(truth(simulation), indent=1) + "\n", "utf-8")
     return made

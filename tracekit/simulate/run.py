@@ -22,8 +22,12 @@ from tracekit.simulate.stages import Stages
 from tracekit.theory.schedules import Timeline
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tracekit.theory.planning import Job
     from tracekit.theory.schedules import Schedule
+
+    Progress = Callable[[int, int, str], None]
 
 START_NS = 5_147_358_108_740_325
 GRADIENT_DUTIES = ("grad_reduce",)
@@ -62,8 +66,11 @@ class Simulation:
         )
 
 
-def simulate(job: Job, options: Options | None = None) -> Simulation:
-    """Simulate a job. Raises UsageError or NoNumber where an input is missing, wrong or not modelled."""
+def simulate(job: Job, options: Options | None = None, progress: Progress | None = None) -> Simulation:
+    """Simulate a job; progress is called with (steps done, steps, what).
+
+    Raises UsageError or NoNumber where an input is missing, wrong or not modelled.
+    """
     job = settled(job)
     options = checked(job, options or Options())
     framework = options.framework or ""
@@ -84,9 +91,11 @@ def simulate(job: Job, options: Options | None = None) -> Simulation:
         runner.long = options.long_micro_batches
         runners.append(runner)
     out = Simulation(job, options, schedule, groups, [x.r.gpu for x in runners])
-    for step in out.steps:
+    for done, step in enumerate(out.steps, 1):
         out.spans[step] = _step(step, runners)
         wire.forget()
+        if progress is not None:
+            progress(done, len(out.steps), f"step {step}")
     out.streams = wire.streams
     return out
 

@@ -25,7 +25,7 @@ def joint(time: list[int], edges: list[tuple[int, int, int]], step: list[int]) -
         call=np.full(n, -1, np.int32), count=np.ones(n, np.int32), issued=np.full(n, -1, np.int32),
         src=np.empty(0, np.int32), dst=np.empty(0, np.int32), parts=np.empty((0, PARTS), np.int64),
         steps=[(0, 0, max(time), True)], names=["work"], lanes=[(0, 7)], threads=[], owner=np.empty(0, np.int32),
-        strategies=[], ops=[], on_host=False,
+        label=np.empty(0, np.int64), labels=[], on_host=False,
     )  # fmt: skip
     from tracekit.analysis.critical.joint import RankInput
 

@@ -11,17 +11,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from job_builder import Job, even, from_rows, noisy, slow, step_times, table, to_rows
 
-from tracekit.analysis.stragglers import analyze_ops, grid_of, what_if
+from tracekit.analysis.stragglers import analyze_ops, grid_of
 from tracekit.analysis.stragglers.graph import graph_of
 from tracekit.analysis.stragglers.replay import measure
-from tracekit.analysis.stragglers.whatif import forward_backward_correlation
+from tracekit.analysis.stragglers.whatif import forward_backward_correlation, what_if
 from tracekit.model import TABLES
 from tracekit.parsers.straggler_table import parse
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tracekit.analysis.stragglers import WhatIf
+    from tracekit.analysis.stragglers.whatif import WhatIf
     from tracekit.model import OpRows
 
 SLOW = st.tuples(st.integers(2, 4), st.integers(2, 3), st.floats(1.2, 4)).flatmap(

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from msgspec import Struct, field
 
+from tracekit.analysis.alike import call_kinds
 from tracekit.analysis.critical.depend import NEVER, Dependencies, depend
 from tracekit.analysis.critical.items import Items, items_of
 from tracekit.analysis.critical.parts import PARTS, NodeKind, Part, RankGraph, position_of_max
+from tracekit.analysis.distinct import distinct_rows
 from tracekit.model import NO_TIME
 
 if TYPE_CHECKING:
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from tracekit.analysis.alike import CallKinds
     from tracekit.analysis.critical.parts import Ints
     from tracekit.model import HostTimes, LabelledRank
 
@@ -25,18 +28,24 @@ HOST_GAP_NS = 50_000
 """Longer gaps between operators of a host trace get a segment of their own."""
 
 
-def rank_graph(labelled: LabelledRank, steps: Sequence[Row], origin: int) -> RankGraph | None:
-    """The compressed graph of one rank; None where its files show no work. steps: its rows of the table `steps`."""
-    items = items_of(labelled)
+def rank_graph(
+    labelled: LabelledRank, steps: Sequence[Row], origin: int, kinds: CallKinds | None = None
+) -> RankGraph | None:
+    """The compressed graph of one rank; None where its files show no work.
+
+    steps: its rows of the table `steps`; kinds: of its calls, where known already.
+    """
+    kinds = kinds or call_kinds(labelled.calls)
+    items = items_of(labelled, kinds)
     if items is None or not len(items.ts):
         return None
-    links = depend(items, labelled.calls, labelled.host)
+    links = depend(items, kinds, labelled.host)
     edges = _edge_items(items, steps, origin)
     runs = _runs(items, links, [i for i, *_ in edges])
     build = _Builder(items, links, runs, labelled.host)
     build.nodes([i for i, *_ in edges])
     build.connect()
-    return build.graph(labelled, [step for _, step in edges], origin)
+    return build.graph(labelled, kinds, [step for _, step in edges], origin)
 
 
 def _edge_items(items: Items, steps: Sequence[Row], origin: int) -> list[tuple[int, tuple[int, int, int, bool]]]:
@@ -236,37 +245,40 @@ class _Builder(Struct, dict=True):
         parts[:, Part.HOST] = np.maximum(called - since, 0)
         self._add(np.concatenate([[-1], self.wait[:-1]]), self.wait, parts)
 
-    def _issued(self, labelled: LabelledRank) -> NDArray[np.int32]:
-        """Calls that the host had made when it issued the first item of each run."""
-        made = np.sort(np.array([c.call_ts for c in labelled.calls if c.call_ts is not None], np.int64))
+    def _issued(self, called: Ints) -> NDArray[np.int32]:
+        """Calls that the host had made when it issued the first item of each run. called: when (`NO_TIME` = never)."""
+        made = np.sort(called[called != NO_TIME])
         items, first = self.items, self.runs.first
         when = np.where((items.launch == NO_TIME) & items.on_host, items.ts, items.launch)[first]
         out = np.full(len(self.fields["time"]), -1, np.int32)
         out[self.out] = np.where(when == NO_TIME, -1, np.searchsorted(made, when, "right"))
         return out
 
-    def graph(self, labelled: LabelledRank, steps: list[tuple[int, int, int, bool]], origin: int) -> RankGraph:
+    def graph(
+        self, labelled: LabelledRank, kinds: CallKinds, steps: list[tuple[int, int, int, bool]], origin: int
+    ) -> RankGraph:
         """The graph with times from the origin, and only the names that it uses."""
         f = self.fields
         del self.compute, self.copy, self.gaps
         src, dst, parts = (_joined(pieces) for pieces in (self.src, self.dst, self.parts))
-        used, name = np.unique(f["name"], return_inverse=True)
-        names = ["" if i < 0 else labelled.activities.names[i][:160] for i in used.tolist()]
+        used, name = distinct_rows([f["name"].astype(np.int64)])
+        names = ["" if i < 0 else labelled.activities.names[i][:160] for i in used[:, 0].tolist()]
         starts = np.array([s[1] for s in steps], np.int64)
         step = np.searchsorted(starts, f["time"], "right") - 1
         node_of = np.full(len(labelled.calls), -1, np.int32)
         has = f["call"] >= 0
         node_of[f["call"][has]] = f["call"][has]
-        owner = [c.coalesced_into if c.coalesced_into is not None else i for i, c in enumerate(labelled.calls)]
+        owner = kinds.numbers("coalesced_into")
+        owner = np.where(owner == NO_TIME, np.arange(len(owner)), owner)
         return RankGraph(
             self.begin - origin, f["time"] - origin, f["kind"], step.astype(np.int32),
-            name.reshape(-1).astype(np.int32),
-            f["lane"], f["thread"], f["call"], f["count"], self._issued(labelled),
+            name.astype(np.int32),
+            f["lane"], f["thread"], f["call"], f["count"], self._issued(kinds.numbers("call_ts")),
             src.astype(np.int32), dst.astype(np.int32), parts,
             [(number, start - origin, end - origin, whole) for number, start, end, whole in steps], names,
             self.items.lanes, labelled.host.threads if labelled.host is not None else [],
-            node_of[owner] if owner else np.empty(0, np.int32),
-            [c.label.strategy for c in labelled.calls], [c.op for c in labelled.calls], self.items.on_host,
+            node_of[owner],
+            kinds.which, [(c.label.strategy, c.op) for c in kinds.examples], self.items.on_host,
         )  # fmt: skip
 
 

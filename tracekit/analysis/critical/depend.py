@@ -18,9 +18,10 @@ from tracekit.model import NO_TIME
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from tracekit.analysis.alike import CallKinds
     from tracekit.analysis.critical.items import Items
     from tracekit.analysis.critical.parts import Flags, Ints
-    from tracekit.model import Call, HostTimes
+    from tracekit.model import HostTimes
 
 TOLERANCE_NS = 1_000
 """Times of two streams may be out of order by this much."""
@@ -53,11 +54,12 @@ class Dependencies(Struct):
     wait_source: Ints
 
 
-def depend(items: Items, calls: list[Call], host: HostTimes | None) -> Dependencies:
-    """Find what every item waited for."""
+def depend(items: Items, kinds: CallKinds, host: HostTimes | None) -> Dependencies:
+    """Find what every item waited for. kinds: of the rank's calls."""
     issued = np.where((items.launch == NO_TIME) & items.on_host, items.ts, items.launch)
     main = _main_lane(items)
-    pairs = [_after_compute(items, calls, issued, main), _before_compute(items, calls, issued, main)]
+    of_call = _kinds(kinds)
+    pairs = [_after_compute(items, of_call, issued, main), _before_compute(items, of_call, issued, main)]
     ready = _ready(items)
     if items.on_host:
         ready[items.lane == main] = NEVER  # the thread itself comes to it, as to a receive that it waits for
@@ -95,15 +97,11 @@ def _ready(items: Items) -> Ints:
     return np.where(known, np.minimum(np.where(known, items.launch, 0) + latency, items.ts), NEVER)
 
 
-def _kinds(items: Items, calls: list[Call], rows: NDArray[np.intp]) -> NDArray[np.intp]:
-    """A number for each kind of call: same label, operation and lane."""
+def _kinds(kinds: CallKinds) -> Ints:
+    """A number for each call, the same for those with the same label and operation."""
     number: dict[object, int] = {}
-    out = []
-    for call, lane in zip(items.call[rows].tolist(), items.lane[rows].tolist(), strict=True):
-        c = calls[call]
-        key = (c.label.strategy, c.label.purpose, c.label.phase, c.op, lane)
-        out.append(number.setdefault(key, len(number)))
-    return np.array(out, np.intp)
+    keys = ((c.label.strategy, c.label.purpose, c.label.phase, c.op) for c in kinds.examples)
+    return np.array([number.setdefault(key, len(number)) for key in keys], np.int64)[kinds.which]
 
 
 def _asked(items: Items, issued: Ints, main: int) -> NDArray[np.intp]:
@@ -117,16 +115,17 @@ def _issue_order(items: Items, issued: Ints, main: int) -> NDArray[np.intp]:
     return rows[np.argsort(issued[rows], kind="stable")]
 
 
-def _obeyed(kinds: NDArray[np.intp], obeys: Flags) -> Flags:
-    """Which of the calls obey, if nearly all of their kind do."""
-    if not len(kinds):
+def _obeyed(items: Items, of_call: Ints, rows: NDArray[np.intp], obeys: Flags) -> Flags:
+    """Which of the calls obey, if nearly all of their kind in their lane do."""
+    if not len(rows):
         return obeys
+    kinds = of_call[items.call[rows]] * len(items.lanes) + items.lane[rows]
     share = np.bincount(kinds, weights=obeys.astype(np.float64)) / np.maximum(np.bincount(kinds), 1)
     out: Flags = obeys & (share[kinds] >= BELIEVED)
     return out
 
 
-def _after_compute(items: Items, calls: list[Call], issued: Ints, main: int) -> tuple[Ints, Ints]:
+def _after_compute(items: Items, of_call: Ints, issued: Ints, main: int) -> tuple[Ints, Ints]:
     """A call starts after the compute that was issued before it."""
     rows, order = _asked(items, issued, main), _issue_order(items, issued, main)
     if items.on_host:  # the thread that made the call had done what was over by then
@@ -137,18 +136,18 @@ def _after_compute(items: Items, calls: list[Call], issued: Ints, main: int) -> 
     source = order[at]
     if items.on_host:
         return source.astype(np.int64), rows.astype(np.int64)
-    ok = _obeyed(_kinds(items, calls, rows), items.reach[source] <= items.ts[rows] + TOLERANCE_NS)
+    ok = _obeyed(items, of_call, rows, items.reach[source] <= items.ts[rows] + TOLERANCE_NS)
     return source[ok].astype(np.int64), rows[ok].astype(np.int64)
 
 
-def _before_compute(items: Items, calls: list[Call], issued: Ints, main: int) -> tuple[Ints, Ints]:
+def _before_compute(items: Items, of_call: Ints, issued: Ints, main: int) -> tuple[Ints, Ints]:
     """The compute issued after a call starts when the call is over."""
     rows, order = _asked(items, issued, main), _issue_order(items, issued, main)
     rows = rows[items.end[rows] > items.ts[rows]]
     at = np.searchsorted(issued[order], issued[rows], "right")
     rows, at = rows[at < len(order)], at[at < len(order)]
     target = order[at]
-    ok = _obeyed(_kinds(items, calls, rows), items.ts[target] >= items.end[rows] - TOLERANCE_NS)
+    ok = _obeyed(items, of_call, rows, items.ts[target] >= items.end[rows] - TOLERANCE_NS)
     return rows[ok].astype(np.int64), target[ok].astype(np.int64)
 
 

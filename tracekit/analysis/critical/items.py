@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 from msgspec import Struct
 
+from tracekit.analysis.distinct import distinct_rows
 from tracekit.model import CPU_DEVICE, NO_TIME, Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from numpy.typing import NDArray
 
+    from tracekit.analysis.alike import CallKinds
     from tracekit.analysis.critical.parts import Flags, Ints
     from tracekit.model import LabelledRank
 
@@ -49,42 +49,41 @@ class Items(Struct):
         return len(self.ts)
 
 
-def items_of(labelled: LabelledRank) -> Items | None:
-    """Items of a rank; None where nothing but calls is known of it."""
-    acts, calls = labelled.activities, labelled.calls
+def items_of(labelled: LabelledRank, kinds: CallKinds) -> Items | None:
+    """Items of a rank; None where nothing but calls is known of it. kinds: of its calls."""
+    acts, calls = labelled.activities, kinds.calls
     if not len(acts) or labelled.meta.witness is not None:
         return None
     on_host = bool((acts.device == CPU_DEVICE).any())
     first_row = _first_rows(acts.call, len(calls))
-    timed = [
-        i for i, (c, row) in enumerate(zip(calls, first_row.tolist(), strict=True))
-        if c.coalesced_into is None and c.ts is not None and row >= 0
-    ]  # fmt: skip
-    own = np.flatnonzero((acts.kind != Kind.COMM) | ~np.isin(acts.call, timed))
-    posted = [i for i, c in enumerate(calls) if on_host and not c.n_activities and c.call_ts is not None]
+    start = kinds.numbers("ts")
+    seen = (first_row >= 0) & (start != NO_TIME) & (kinds.numbers("coalesced_into") == NO_TIME)
+    timed = np.flatnonzero(seen)
+    own = np.flatnonzero((acts.kind != Kind.COMM) | ~np.append(seen, False)[acts.call])
+    posted = np.array(
+        [i for i, c in enumerate(calls) if not c.n_activities and c.call_ts is not None] if on_host else [], np.intp
+    )
     rows = first_row[timed]
-    ts = [acts.ts[own], _column(calls[i].ts for i in timed), _column(calls[i].call_ts for i in posted)]
-    dur = [acts.dur[own], _column(calls[i].dur or 0 for i in timed), np.zeros(len(posted), np.int64)]
+    length = kinds.numbers("dur")[timed]
+    ts = [acts.ts[own], start[timed], kinds.numbers("call_ts")[posted]]
+    dur = [acts.dur[own], np.where(length == NO_TIME, 0, length), np.zeros(len(posted), np.int64)]
     # host and device clocks of a file may disagree a little: nothing starts before its launch
     launch = [np.minimum(acts.launch_ts[own], ts[0]), np.minimum(acts.launch_ts[rows], ts[1]), ts[2]]
     if on_host:
         launch[0] = np.where(acts.kind[own] == Kind.COMM, launch[0], NO_TIME)  # operators run where they are called
-    call = np.concatenate([np.full(len(own), -1), np.array(timed, np.int64), np.array(posted, np.int64)])
-    places = np.concatenate([
-        np.stack([acts.device, acts.stream], 1)[np.concatenate([own, rows])].reshape(-1, 2),
-        np.full((len(posted), 2), (CPU_DEVICE, POSTS)),
-    ])  # fmt: skip
-    lanes, lane = np.unique(places, axis=0, return_inverse=True)
+    call = np.concatenate([np.full(len(own), -1), timed, posted])
+    at = np.concatenate([own, rows])
+    places = [
+        np.concatenate([column[at].astype(np.int64), np.full(len(posted), other)])
+        for column, other in ((acts.device, CPU_DEVICE), (acts.stream, POSTS))
+    ]
+    lanes, lane = distinct_rows(places)
     name = np.concatenate([acts.name[own], acts.name[rows], np.full(len(posted), -1)])
     kind = np.concatenate([acts.kind[own], np.full(len(timed) + len(posted), Kind.COMM)])
     return _sorted(
-        np.concatenate(ts), np.concatenate(dur), lane.reshape(-1), np.concatenate(launch), name, call, kind,
+        np.concatenate(ts), np.concatenate(dur), lane, np.concatenate(launch), name, call, kind,
         [(int(d), int(s)) for d, s in lanes.tolist()], on_host,
     )  # fmt: skip
-
-
-def _column(values: Iterable[int | None]) -> Ints:
-    return np.array(list(values), np.int64)
 
 
 def _first_rows(call: NDArray[np.int32], n: int) -> NDArray[np.intp]:
@@ -97,7 +96,7 @@ def _first_rows(call: NDArray[np.int32], n: int) -> NDArray[np.intp]:
 def _sorted(
     ts: Ints,
     dur: Ints,
-    lane: NDArray[np.intp],
+    lane: Ints,
     launch: Ints,
     name: NDArray[np.int64],
     call: Ints,
@@ -120,7 +119,7 @@ def _sorted(
     )  # fmt: skip
 
 
-def _reach(end: Ints, lane: NDArray[np.intp]) -> Ints:
+def _reach(end: Ints, lane: Ints) -> Ints:
     """Latest end so far within each lane (lanes in blocks): shifted apart, so that one sweep serves all."""
     if not len(end):
         return end

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -38,7 +39,7 @@ class RankInput(Struct):
     expected: Ints | None = None
 
 
-class Joint(Struct):
+class Joint(Struct, dict=True):
     """All ranks: N nodes and M edges, times int64 ns on the common clock.
 
     time (N); kind (N): `NodeKind`, -1 = all ranks of a call have come (hub), -2 = beginning of a recording; part (N):
@@ -76,7 +77,7 @@ class Joint(Struct):
             return int(self.time[list(self.starts[s].values())].min()), end
         return int(self.time[self.starts[s][last]]), end
 
-    @property
+    @cached_property
     def weight(self) -> Ints:
         """ns of each edge."""
         out: Ints = self.parts.sum(axis=1)
@@ -173,7 +174,7 @@ class _Calls(Struct):
 
 
 def _calls(j: Joint) -> _Calls:
-    sizes = [len(one.graph.ops) for one in j.inputs]
+    sizes = [len(one.graph.label) for one in j.inputs]
     base = np.cumsum([0, *sizes]).tolist()
     out = _Calls(base, np.repeat(np.arange(len(sizes), dtype=np.int32), sizes), *np.full((2, base[-1]), -1, np.int64))
     at = 0
@@ -246,25 +247,30 @@ def _finish(j: Joint, hub: Ints, tied: Ints) -> None:
     np.maximum.at(last, tied, j.time[hub])
     waits = np.zeros(len(j.time), np.bool_)
     waits[tied] = True
-    why = np.full(len(done), -1, np.int16)
-    reasons: dict[str, int] = {}
-    for i in np.flatnonzero(~waits[done]).tolist():
-        why[i] = _reason(j, int(j.part[done[i]]), int(j.local[done[i]]), reasons)
-    j.reasons = list(reasons)
+    why = _reasons(j, done, ~waits[done])
     src, dst = np.concatenate([arrival, hub]), np.concatenate([done, tied])
     transfer = np.maximum(j.time[dst] - last[dst], 0)
     _add(j, src, dst, transfer, np.concatenate([why, np.full(len(hub), -1, np.int16)]))
 
 
-def _reason(j: Joint, part: int, node: int, reasons: dict[str, int]) -> int:
-    one = j.inputs[part]
-    call = int(one.graph.call[node])
-    text: str | None = "one-rank"
-    if call < 0:
-        text = "no-call"
-    elif one.why is not None:
-        text = one.why[call] or ("eager-send" if one.graph.ops[call] == "send" else "unmatched")
-    return reasons.setdefault(text or "unmatched", len(reasons))
+def _reasons(j: Joint, done: Ints, alone: Flags) -> NDArray[np.int16]:
+    """Why calls that are `alone` wait for nobody (into `reasons`, made here), by their ends; -1 for the others."""
+    out = np.full(len(done), -1, np.int16)
+    number = {"no-call": 0, "one-rank": 1}
+    bounds = np.searchsorted(j.part[done], np.arange(len(j.inputs) + 1))  # the nodes of a recording follow one another
+    for p, one in enumerate(j.inputs):
+        rows = bounds[p] + np.flatnonzero(alone[bounds[p] : bounds[p + 1]])
+        g = one.graph
+        call = g.call[j.local[done[rows]]]
+        out[rows] = call >= 0
+        if one.why is not None:
+            known = call[call >= 0]
+            sends = np.array([op == "send" for _, op in g.labels], np.bool_)[g.label[known]].tolist()
+            columns = zip(known.tolist(), sends, strict=True)
+            texts = [one.why[c] or ("eager-send" if send else "unmatched") for c, send in columns]
+            out[rows[call >= 0]] = [number.setdefault(text, len(number)) for text in texts]
+    j.reasons = list(number)
+    return out
 
 
 def _add(j: Joint, src: Ints, dst: Ints, ns: Ints, why: NDArray[np.int16]) -> None:

@@ -51,7 +51,8 @@ class RankGraph(Struct):
     the beginning of the recording, `begin`.
     steps: (step number, start, end, complete); lanes: (device, stream).
     owner: position of the call whose node stands for a call (itself, the owner of its kernel, or -1).
-    strategies, ops: of each call. on_host: the trace has no device; gaps between operators are then the host's time.
+    label: of each call, into labels: (strategy, operation).
+    on_host: the trace has no device; gaps between operators are then the host's time.
     """
 
     begin: int
@@ -72,8 +73,8 @@ class RankGraph(Struct):
     lanes: list[tuple[int, int]]
     threads: list[str]
     owner: NDArray[np.int32]
-    strategies: list[str]
-    ops: list[str]
+    label: Ints
+    labels: list[tuple[str, str]]
     on_host: bool
 
 

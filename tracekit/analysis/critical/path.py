@@ -10,6 +10,7 @@ from msgspec import Struct
 from tracekit.analysis.critical.joint import HUB
 from tracekit.analysis.critical.parts import position_of_max
 from tracekit.analysis.critical.pieces import COMM, COPY, HOST, LAUNCH, UNSPLIT, WAIT, Piece, pieces_of
+from tracekit.model import NO_TIME
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -70,12 +71,15 @@ class Walk:
         source, target = joint.time[joint.src], joint.time[joint.dst]
         self.weight = joint.weight
         edges = np.flatnonzero(source <= target)
+        edges = edges[np.argsort(joint.dst[edges], kind="stable")]
         source, dst = source[edges], joint.dst[edges]
-        order = np.lexsort((-edges, source, source + self.weight[edges], dst))
-        best = order[np.append(dst[order][1:] != dst[order][:-1], True)] if len(order) else order
+        first = np.flatnonzero(np.append(True, dst[1:] != dst[:-1])) if len(dst) else np.empty(0, np.intp)
+        done = source + self.weight[edges]
+        last = np.maximum.reduceat(done, first) if len(dst) else done
+        latest = np.where(done == np.repeat(last, np.diff(np.append(first, len(dst)))), source, NO_TIME)
+        best = edges[position_of_max(latest, first)]
         self._cause, self._before = np.full((2, len(joint.time)), -1, np.int64)
-        self._cause[dst[best]] = edges[best]
-        self._before[dst[best]] = joint.src[edges[best]]
+        self._cause[joint.dst[best]], self._before[joint.dst[best]] = best, joint.src[best]
         self.names = [name for one in joint.inputs for name in one.graph.names]
         self.reasons = [*joint.reasons, "unexplained", "recording-begins"]
 

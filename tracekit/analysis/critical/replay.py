@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
     from numpy.typing import NDArray
 
     from tracekit.analysis.critical.joint import Joint
-    from tracekit.analysis.critical.parts import Ints
+    from tracekit.analysis.critical.parts import Flags, Ints
+
+Change = tuple["NDArray[np.intp]", "Ints | int"]
+"""Edges within steps, and their new ns."""
+CELLS, FEWEST = 3 << 20, 4
+"""Runs at a time: as many as keep so few durations of edges at hand, but these at least."""
 
 
 class Replay:
@@ -20,37 +28,71 @@ class Replay:
     """
 
     def __init__(self, joint: Joint) -> None:
-        self.time = joint.time
         n = len(joint.time)
-        free = (joint.step[joint.dst] >= 0) & (joint.step[joint.src] == joint.step[joint.dst])
-        free &= ~_starts(joint)[joint.src]
-        level = _levels(n, joint.src[free], joint.dst[free])
-        active = np.flatnonzero(joint.step[joint.dst] >= 0)
-        key = level[joint.dst[active]].astype(np.int64) * n + joint.dst[active]
-        self.order = active[np.argsort(key, kind="stable")]
-        src, dst, free = joint.src[self.order], joint.dst[self.order], free[self.order]
+        inside = joint.step[joint.dst] >= 0
+        free = inside & (joint.step[joint.src] == joint.step[joint.dst]) & ~_starts(joint)[joint.src]
+        levels = _levels(n, joint.src[free], joint.dst[free])
+        given = np.ones(n, np.bool_)  # nothing changes their time
+        given[joint.dst[inside]] = False
+        levels = [np.flatnonzero(given), levels[0][~given[levels[0]]], *levels[1:]] if n else []
+        order = np.concatenate([*levels, np.empty(0, np.intp)])
+        self.place = np.empty(n, np.intp)
+        self.place[order] = np.arange(n)
+        self.time = joint.time[order]
+        active = np.flatnonzero(inside)
+        into = self.place[joint.dst[active]]
+        by_target = np.argsort(into, kind="stable")
+        self.edges, into = active[by_target], into[by_target]
+        free, src = free[self.edges], joint.src[self.edges]
         self.fixed = np.where(free, 0, joint.time[src])
-        src = np.where(free, src, n)  # a node more, at 0
-        first = np.flatnonzero(np.append(True, dst[1:] != dst[:-1])) if len(dst) else np.empty(0, np.intp)
-        node = dst[first]
-        nodes = np.searchsorted(level[node], np.arange(int(level.max(initial=0)) + 2))
-        bounds = np.append(first, len(dst))
+        self._sweep(np.where(free, self.place[src], n), into, np.cumsum([len(level) for level in levels]).tolist())
+
+    def _sweep(self, src: Ints, into: Ints, ends: list[int]) -> None:
+        """What `run` does one after the other: (sources, edges from, to, first edge of each node, nodes from, to)."""
+        bounds = np.searchsorted(into, np.arange(len(self.time) + 1))
         self.levels = []
-        for a, b in zip(nodes[:-1].tolist(), nodes[1:].tolist(), strict=True):
+        for a, b in pairwise(ends):
+            low, high = int(bounds[a]), int(bounds[b])
             if a < b:
-                low, high = int(bounds[a]), int(bounds[b])
-                self.levels.append((src[low:high], low, high, bounds[a:b] - low, node[a:b]))
+                self.levels.append((src[low:high], low, high, bounds[a:b] - low, a, b))
 
     def run(self, weight: Ints) -> Ints:
         """Times of all nodes (N) ns; weight: (M) ns of each edge."""
-        out = np.append(self.time, 0)
-        known = weight[self.order] + self.fixed
-        for src, low, high, first, node in self.levels:
-            out[node] = np.maximum.reduceat(out[src] + known[low:high], first)
-        return out[:-1]
+        (times,) = self.runs(weight, [unchanged], np.arange(len(self.place)))
+        return times
+
+    def runs(self, weight: Ints, changes: Sequence[Callable[[], Change]], nodes: Ints) -> Iterator[Ints]:
+        """Times of some nodes with each of the changes, in order."""
+        known = weight[self.edges] + self.fixed
+        position = np.empty(len(weight), np.int64)
+        position[self.edges] = np.arange(len(self.edges))
+        size = max(CELLS // max(len(self.edges), 1), FEWEST)
+        for at in range(0, len(changes), size):
+            some = changes[at : at + size]
+            columns = np.repeat(known, len(some)).reshape(-1, len(some))
+            for i, change in enumerate(some):
+                edges, ns = change()
+                where = position[edges]
+                columns[where, i] = ns + self.fixed[where]
+            yield from self._run(columns)[self.place[nodes]].T
+
+    def _run(self, known: Ints) -> Ints:
+        """Times (N + 1, runs) in order of level; known: ns of each edge of these, and the time of what is fixed."""
+        out = np.zeros((len(self.time) + 1, known.shape[1]), np.int64)  # a node more, at 0
+        out[:-1] = self.time[:, None]
+        for src, low, high, first, a, b in self.levels:
+            through = out.take(src, axis=0)
+            through += known[low:high]
+            np.maximum.reduceat(through, first, axis=0, out=out[a:b])
+        return out
 
 
-def _starts(joint: Joint) -> NDArray[np.bool_]:
+def unchanged() -> Change:
+    """No change."""
+    return np.empty(0, np.intp), 0
+
+
+def _starts(joint: Joint) -> Flags:
     """Nodes at which a step starts: what follows takes their measured time."""
     out = np.zeros(len(joint.time), np.bool_)
     for found in joint.starts:
@@ -58,28 +100,26 @@ def _starts(joint: Joint) -> NDArray[np.bool_]:
     return out
 
 
-def _levels(n: int, src: Ints, dst: Ints) -> NDArray[np.int32]:
-    """Length of the longest chain of edges before each node."""
-    level = np.zeros(n, np.int32)
+def _levels(n: int, src: Ints, dst: Ints) -> list[NDArray[np.intp]]:
+    """Nodes by the length of the longest chain of edges before them."""
     waiting = np.bincount(dst, minlength=n)
-    order = np.argsort(src, kind="stable")
-    src, dst = src[order], dst[order]
-    first = np.searchsorted(src, np.arange(n + 1))
+    dst = dst[np.argsort(src, kind="stable")]
+    count = np.bincount(src, minlength=n)
+    first = np.cumsum(count) - count
+    numbers = np.arange(len(dst))
+    mark = np.empty(n, np.intp)
     front = np.flatnonzero(waiting == 0)
-    done, at = len(front), 0
+    out = [front]
     while len(front):
-        counts = first[front + 1] - first[front]
-        total = int(counts.sum())
-        if not total:
-            break
-        rows = np.repeat(first[front] - (np.cumsum(counts) - counts), counts) + np.arange(total)
-        reached = dst[rows]
+        counts = count[front]
+        ends = counts.cumsum()
+        reached = dst[np.repeat(first[front] - ends + counts, counts) + numbers[: ends[-1]]]
         np.subtract.at(waiting, reached, 1)
-        at += 1
-        front = np.sort(reached[waiting[reached] == 0])
-        front = front[np.append(True, front[1:] != front[:-1])] if len(front) else front
-        level[front] = at
-        done += len(front)
-    if done < n:
+        ready = reached[waiting[reached] == 0]
+        once = numbers[: len(ready)]
+        mark[ready] = once
+        front = ready[mark[ready] == once]
+        out.append(front)
+    if sum(map(len, out)) < n:
         raise ValueError("calls wait for each other in a circle")
-    return level
+    return out

@@ -37,9 +37,9 @@ def path_table(walk: Walk, s: Segments, steps: Sequence[int]) -> pa.Table:
         "rank": from_numpy(ranks[s.part], pa.int32(), rankless[s.part]),
         "device": from_numpy(places[:, 0], pa.int32(), s.lane < 0),
         "stream": from_numpy(places[:, 1], pa.int64(), s.lane < 0),
-        "thread": _text(*_words(joint, s.part, s.thread, "threads")), "kind": _text(s.kind, KINDS),
-        "strategy": _text(*_words(joint, s.part, s.call, "strategies")),
-        "op": _text(*_words(joint, s.part, s.call, "ops")),
+        "thread": _text(*_words([one.graph.threads for one in joint.inputs], s.part, s.thread)),
+        "kind": _text(s.kind, KINDS),
+        "strategy": _text(*_labels(joint, s, 0)), "op": _text(*_labels(joint, s, 1)),
         "name": _text(np.where(nameless[s.name], -1, s.name), walk.names),
         "ts_ns": from_numpy(s.start, pa.int64()), "dur_ns": from_numpy(s.end - s.start, pa.int64()),
         "gap_ns": from_numpy(s.gap, pa.int64()), "copy_ns": from_numpy(s.copy, pa.int64()),
@@ -57,15 +57,22 @@ def _bases(joint: Joint, name: str) -> Ints:
     return np.cumsum([0, *(len(getattr(one.graph, name)) for one in joint.inputs[:-1])])
 
 
-def _words(joint: Joint, part: Ints, position: Ints, name: str) -> tuple[Ints, list[str]]:
-    """(word of each, -1 = none; words) of what `position` says in a list of strings of each recording."""
-    out = np.full(len(part), -1, np.int64)
+def _labels(joint: Joint, s: Segments, which: int) -> tuple[Ints, list[str]]:
+    """The strategy (0) or operation (1) of the calls that segments are."""
+    calls = [one.graph.label for one in joint.inputs]
+    label = np.full(len(s), -1, np.int64)
+    known = np.flatnonzero(s.call >= 0)
+    first = np.cumsum([0, *map(len, calls)])
+    label[known] = np.concatenate(calls)[first[s.part[known]] + s.call[known]]
+    return _words([[label[which] for label in one.graph.labels] for one in joint.inputs], s.part, label)
+
+
+def _words(lists: Sequence[Sequence[str]], part: Ints, position: Ints) -> tuple[Ints, list[str]]:
+    """(word of each, -1 = none; words) of what `position` says in the list of its recording."""
     number: dict[str, int] = {}
-    known = np.flatnonzero(position >= 0)
-    lists = [getattr(one.graph, name) for one in joint.inputs]
-    for row, p, at in zip(known.tolist(), part[known].tolist(), position[known].tolist(), strict=True):
-        out[row] = number.setdefault(lists[p][at], len(number))
-    return out, list(number)
+    code = [number.setdefault(word, len(number)) for words in lists for word in words]
+    first = np.cumsum([0, *map(len, lists)])
+    return np.array([*code, -1], np.int64)[np.where(position >= 0, first[part] + position, -1)], list(number)
 
 
 class Shares:
@@ -73,21 +80,24 @@ class Shares:
 
     def __init__(self, joint: Joint, s: Segments) -> None:
         self._joint = joint
-        strategy, words = _words(joint, s.part, s.call, "strategies")
+        strategy, words = _labels(joint, s, 0)
         on_host = np.array([one.graph.on_host for one in joint.inputs], np.bool_)
         comm = ((s.kind == COMM) | (s.kind == UNSPLIT)) & (s.part >= 0)
-        strategy = np.where(comm, np.where(s.call >= 0, strategy, len(words)), -1)
-        self._words = [*words, "unknown", None]
+        words = words if "unknown" in words else [*words, "unknown"]
+        strategy = np.where(comm, np.where(s.call >= 0, strategy, words.index("unknown")), -1)
         pieces = s.by_kind(on_host)
         at = np.concatenate([rows for rows, _, _ in pieces])
         kind, ns = (np.concatenate([piece[i] for piece in pieces]) for i in (1, 2))
         shared = np.where((kind == COMM) | (kind == UNSPLIT), strategy[at], -1)
-        key, of = np.unique(np.stack([s.path[at], s.part[at], kind, shared]), axis=1, return_inverse=True)
-        sums, count = np.zeros(key.shape[1], np.int64), np.bincount(of.reshape(-1), minlength=key.shape[1])
-        np.add.at(sums, of.reshape(-1), ns)
+        sizes = (int(s.path.max(initial=0)) + 1, len(joint.inputs) + 1, len(KINDS), len(words) + 1)
+        code = np.ravel_multi_index((s.path[at], s.part[at] + 1, kind, shared + 1), sizes)
+        found, of = np.unique(code, return_inverse=True)
+        sums, count = np.zeros(len(found), np.int64), np.bincount(of, minlength=len(found))
+        np.add.at(sums, of, ns)
         self._of: dict[int, list[tuple[int, str, str | None, int, int]]] = defaultdict(list)
-        for path, part, k, word, total, n in zip(*key.tolist(), sums.tolist(), count.tolist(), strict=True):
-            self._of[path].append((part, KINDS[k], self._words[word], total, n))
+        columns = (*np.unravel_index(found, sizes), sums, count)
+        for path, part, k, word, total, n in zip(*(c.tolist() for c in columns), strict=True):
+            self._of[path].append((part - 1, KINDS[k], words[word - 1] if word else None, total, n))
 
     def recordings(self, path: int) -> int:
         """Recordings that a path visits."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import statistics
-from collections import Counter, defaultdict
+from collections import defaultdict
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from msgspec import Struct
 from tracekit.analysis.critical.joint import HUB
 from tracekit.analysis.critical.parts import NodeKind, Part
 from tracekit.analysis.critical.path import NOT_WAITING
-from tracekit.analysis.critical.replay import Replay
+from tracekit.analysis.critical.replay import Replay, unchanged
 from tracekit.model import NO_TIME
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
     from tracekit.analysis.critical.joint import Joint
     from tracekit.analysis.critical.parts import Ints
+    from tracekit.analysis.critical.replay import Change
 
 Row = dict[str, Any]
 MOST_ERROR = 0.05
@@ -37,11 +39,11 @@ MOST_SUBJECTS = 8
 
 
 class Case(Struct):
-    """One change: `weight` makes (M) ns of each edge; floor: step → ns that it takes at least."""
+    """One change: `change` makes edges and their new ns; floor: step → ns that a step takes at least."""
 
     what: str
     subject: str | None
-    weight: Callable[[], Ints] | None = None
+    change: Callable[[], Change] | None = None
     reason: str | None = None
     floor: dict[int, int] | None = None
 
@@ -57,8 +59,6 @@ class Changes:
         both = (self.part >= 0) & (self.step >= 0)
         self.group = np.where(both, self.part.astype(np.int64) * len(joint.steps) + self.step, -1)
         self._label_edges()
-        self.issued = self._issued()
-        self.loads = self._loads()
 
     def cases(self) -> list[Case]:
         """Every case, with the reason where it cannot be told."""
@@ -70,18 +70,20 @@ class Changes:
         self.label, self.expected = np.full(len(j.dst), -1, np.int64), np.full(len(j.dst), NO_TIME, np.int64)
         number: dict[tuple[str, str], int] = {}
         own = np.flatnonzero(j.why >= -1)
+        own = own[np.argsort(self.part[own], kind="stable")]
+        bounds = np.searchsorted(self.part[own], np.arange(len(j.inputs) + 1))
         for p, one in enumerate(j.inputs):
-            mine = own[self.part[own] == p]
+            mine = own[bounds[p] : bounds[p + 1]]
             g = one.graph
-            codes = [number.setdefault(k, len(number)) for k in zip(g.strategies, g.ops, strict=True)]
-            codes.append(number.setdefault(("unknown", "unknown"), len(number)))
+            codes = np.array([number.setdefault(k, len(number)) for k in (*g.labels, ("unknown", "unknown"))], np.int64)
             call = g.call[j.local[j.dst[mine]]]
-            self.label[mine] = np.array(codes, np.int64)[call]
+            self.label[mine] = codes[np.append(g.label, -1)[call]]
             if one.expected is not None:
                 self.expected[mine] = np.append(one.expected, NO_TIME)[call]
         self.labels = list(number)
 
-    def _loads(self) -> dict[int, dict[int, dict[int, int]]]:
+    @cached_property
+    def loads(self) -> dict[int, dict[int, dict[int, int]]]:
         """step → recording → calls made before (in the step) → compute ns of the busiest stream; -1 = unknown."""
         j = self.joint
         own = np.flatnonzero((self.part >= 0) & (self.step >= 0) & (self.compute > 0) & self._in_lane())
@@ -93,21 +95,23 @@ class Changes:
         found, of = np.unique(key, return_inverse=True)
         ns = np.zeros(len(found), np.int64)
         np.add.at(ns, of.reshape(-1), self.compute[own])
-        sums: dict[tuple[int, int, int], dict[int, int]] = defaultdict(dict)
-        for code, value in zip(found.tolist(), ns.tolist(), strict=True):
-            rest, place = divmod(code, places)
-            group, on = divmod(rest, lanes_most)
-            p, s = divmod(group, len(j.steps))
-            sums[s, p, on][place - 1] = value
-        best: dict[tuple[int, int], tuple[int, int]] = {}
-        for (s, p, on), pieces in sums.items():
-            best[s, p] = max(best.get((s, p), (-1, -1)), (sum(pieces.values()), on))
+        of_lane, place = found // places, (found % places - 1).tolist()
+        first = np.flatnonzero(np.append(True, of_lane[1:] != of_lane[:-1])) if len(found) else np.empty(0, np.intp)
+        total = np.add.reduceat(ns, first).tolist() if len(found) else []
+        best: dict[int, tuple[int, int, int]] = {}  # of each group: total, lane, where it is
+        for i, lane_of in enumerate(of_lane[first].tolist()):
+            group, on = divmod(lane_of, lanes_most)
+            best[group] = max(best.get(group, (-1, -1, -1)), (total[i], on, i))
+        bounds, values = [*first.tolist(), len(found)], ns.tolist()
         out: dict[int, dict[int, dict[int, int]]] = defaultdict(dict)
-        for (s, p), (_, on) in best.items():
-            out[s][p] = sums[s, p, on]
+        for group, (_, _, i) in best.items():
+            p, s = divmod(group, len(j.steps))
+            low, high = bounds[i], bounds[i + 1]
+            out[s][p] = dict(zip(place[low:high], values[low:high], strict=True))
         return out
 
-    def _issued(self) -> Ints:
+    @cached_property
+    def issued(self) -> Ints:
         """Calls that had been made when the work of each edge was issued, counted from the rank's first of the step."""
         j = self.joint
         base = np.cumsum([0, *(len(one.graph.issued) for one in j.inputs)])
@@ -140,19 +144,26 @@ class Changes:
             out[self.stages.get(one.rank if one.rank is not None else -1, 0)].append(p)
         return out
 
-    def _scaled(self, factors: Mapping[tuple[int, int], dict[int, float]]) -> Ints:
-        """Edges with the compute of (recording, step) times a factor, by calls made before (`REST`: all others)."""
-        out = self.weight.copy()
+    @cached_property
+    def _by_group(self) -> tuple[NDArray[np.intp], Ints]:
+        """Edges with compute in order of recording and step, and the number of these."""
         rows = np.flatnonzero((self.compute > 0) & (self.group >= 0))
         rows = rows[np.argsort(self.group[rows], kind="stable")]
-        groups = self.group[rows]
+        return rows, self.group[rows]
+
+    def _scaled(self, factors: Mapping[tuple[int, int], dict[int, float]]) -> Change:
+        """Edges with the compute of (recording, step) times a factor, by calls made before (`REST`: all others)."""
+        rows, groups = self._by_group
+        edges, added = [np.empty(0, np.intp)], [np.empty(0, np.int64)]
         for (p, s), by_place in factors.items():
             group = p * len(self.joint.steps) + s
             mine = rows[np.searchsorted(groups, group, "left") : np.searchsorted(groups, group, "right")]
             rest = by_place.get(REST, 1.0)
             factor = np.array([by_place.get(place, rest) for place in self.issued[mine].tolist()])
-            out[mine] += np.rint(self.compute[mine] * (factor - 1)).astype(np.int64)
-        return out
+            edges.append(mine)
+            added.append(np.rint(self.compute[mine] * (factor - 1)).astype(np.int64))
+        changed = np.concatenate(edges)
+        return changed, self.weight[changed] + np.concatenate(added)
 
     def _stragglers(self) -> list[Case]:
         peers = self._peers()
@@ -162,16 +173,16 @@ class Changes:
         over: dict[int, int] = defaultdict(int)
         j = self.joint
         ends = (j.kind == NodeKind.DONE) & (j.step >= 0)
-        made = Counter(zip(j.part[ends].tolist(), j.step[ends].tolist(), strict=True))
+        made = np.bincount(j.part[ends] * len(j.steps) + j.step[ends], minlength=len(j.inputs) * len(j.steps)).tolist()
         for s, loads in self.loads.items():
             for group in peers.values():
                 here = {p: loads[p] for p in group if p in loads}
-                alike = len({made[p, s] for p in here}) == 1
+                alike = len({made[p * len(j.steps) + s] for p in here}) == 1
                 for p, by_place, excess in _slow(here, alike=alike):
                     factors[p, s] = by_place
                     over[p] += excess
         if not factors:
-            return [Case("no-stragglers", None, lambda: self.weight)]
+            return [Case("no-stragglers", None, lambda: self._scaled({}))]
         out = [Case("no-stragglers", None, lambda: self._scaled(factors))]
         worst = max(over, key=lambda p: (over[p], -p))
         own = {key: f for key, f in factors.items() if key[0] == worst}
@@ -223,13 +234,7 @@ class Changes:
         known = edges[(self.expected[edges] != NO_TIME) & (self.joint.why[edges] == -1)]
         if unsplit or not len(known):
             return Case("theory-speed", subject, reason="unsplit" if unsplit else "no-expectation")
-        return Case("theory-speed", subject, lambda: self._with(known, self.expected[known]))
-
-    def _with(self, edges: NDArray[np.intp], ns: Ints | int) -> Ints:
-        """Edges of which some take other times."""
-        out = self.weight.copy()
-        out[edges] = ns
-        return out
+        return Case("theory-speed", subject, lambda: (known, self.expected[known]))
 
     def _hidden(self, strategy: str | None, edges: NDArray[np.intp], unsplit: bool) -> Case:
         """Transfers that nobody waits for, while waiting for ranks stays; they still need their time on each rank."""
@@ -240,7 +245,7 @@ class Changes:
         busy = np.zeros(len(j.inputs) * len(j.steps), np.int64)
         np.add.at(busy, self.group[once], self.weight[once])
         floor = busy.reshape(len(j.inputs), len(j.steps)).max(axis=0)
-        return Case("perfect-overlap", strategy, lambda: self._with(edges, 0), floor=dict(enumerate(floor.tolist())))
+        return Case("perfect-overlap", strategy, lambda: (edges, 0), floor=dict(enumerate(floor.tolist())))
 
 
 def _slow(loads: Mapping[int, dict[int, int]], *, alike: bool) -> list[tuple[int, dict[int, float], int]]:
@@ -286,15 +291,18 @@ def replayed(joint: Joint, stages: Mapping[int, int]) -> Replayed:
         return Replayed([None] * len(joint.steps), [0] * len(joint.steps), [], [])
     begins = [joint.window(s)[0] for s in range(len(joint.steps))]
     ends = [list(found.values()) for found in joint.ends]
-    times = replay.run(joint.weight)
-    missed = [int(np.abs(times[own] - joint.time[own]).max()) for own in ends]
-    base: list[int | None] = [int(times[own].max()) - begin for own, begin in zip(ends, begins, strict=True)]
+    first = np.cumsum([0, *map(len, ends)])[:-1]
+    all_ends = np.array([node for own in ends for node in own], np.int64)
+    runs = replay.runs(joint.weight, [unchanged, *(c.change for c in cases if c.change is not None)], all_ends)
+    times = next(runs)
+    missed = np.maximum.reduceat(np.abs(times - joint.time[all_ends]), first).tolist()
+    lasts = np.maximum.reduceat(times, first).tolist()
+    base: list[int | None] = [last - begin for last, begin in zip(lasts, begins, strict=True)]
     lengths: list[list[int]] = []
     for case in cases:
         lengths.append([])
-        if case.weight is not None:
-            times = replay.run(case.weight())
+        if case.change is not None:
+            last = np.maximum.reduceat(next(runs), first).tolist()
             least = case.floor or {}
-            for s, (own, begin) in enumerate(zip(ends, begins, strict=True)):
-                lengths[-1].append(max(int(times[own].max()) - begin, least.get(s, 0)))
+            lengths[-1] += [max(last[s] - begin, least.get(s, 0)) for s, begin in enumerate(begins)]
     return Replayed(base, missed, cases, lengths)

@@ -44,6 +44,14 @@ class RankInput(Struct):
         return bool(self.steps) and all(s["found_by"] != "whole-window" for s in self.steps)
 
 
+class CallColumns(Struct):
+    """What matching adds to the calls of one recording; int64 with `NO_TIME`, float64 with NaN, texts with None."""
+
+    numbers: dict[str, NDArray[np.int64]]
+    rates: dict[str, NDArray[np.float64]]
+    texts: dict[str, list[str | None]]
+
+
 class RankCalls(Struct):
     """The calls of one recording in call order; times on the run's axis, `NO_TIME` = missing number.
 

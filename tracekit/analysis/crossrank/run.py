@@ -8,7 +8,7 @@ import numpy as np
 from msgspec import Struct, field
 
 from tracekit.analysis.crossrank.blame import Blame
-from tracekit.analysis.crossrank.columns import load
+from tracekit.analysis.crossrank.columns import CallColumns, load
 from tracekit.analysis.crossrank.flat import by_part, entries, flatten, gathered
 from tracekit.analysis.crossrank.imbalance import imbalance_rows
 from tracekit.analysis.crossrank.lapse import Lapse
@@ -39,14 +39,6 @@ if TYPE_CHECKING:
     from tracekit.analysis.crossrank.waiting import Waits
 
 Row = dict[str, Any]
-
-
-class CallColumns(Struct):
-    """What matching adds to the calls of one recording; int64 with `NO_TIME`, float64 with NaN, texts with None."""
-
-    numbers: dict[str, NDArray[np.int64]]
-    rates: dict[str, NDArray[np.float64]]
-    texts: dict[str, list[str | None]]
 
 
 class CrossRank(Struct):

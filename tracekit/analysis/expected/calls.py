@@ -20,7 +20,7 @@ from tracekit.model import NO_TIME
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from tracekit.analysis.crossrank.run import CallColumns
+    from tracekit.analysis.crossrank.columns import CallColumns
 
 Row = dict[str, Any]
 _TEXTS = ("strategy", "purpose", "phase", "op", "group_id", "family", "kernel", "dtype", "variant")

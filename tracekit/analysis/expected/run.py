@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from msgspec import Struct, field
 
-from tracekit.analysis.crossrank.run import CallColumns
+from tracekit.analysis.crossrank.columns import CallColumns
 from tracekit.analysis.expected.calls import read_calls
 from tracekit.analysis.expected.exposed import split_exposure
 from tracekit.analysis.expected.findings import exposure_findings, findings_of

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from tracekit.analysis.pipeline.pace import Pace
     from tracekit.model import Call, ChunkSpan, LabelledRank, Marker, PipelineSpans
 
+    Ints = NDArray[np.int64]
+    Flags = NDArray[np.bool_]
+
 _FORWARD: Mark = ("F", None, None)
 _BACKWARD: Mark = ("B", None, None)
 INSIDE = frozenset({"tp", "sp", "cp", "ep", "etp"})
@@ -194,25 +197,25 @@ class _Work:
         cut[list(waited)] = True
         first = np.append(0, np.flatnonzero(cut) + 1)
         here = at[first]
+        sends = np.array([c.op == "send" for c in calls], np.bool_)[order]
+        sent, received = order[sends].tolist(), order[~sends].tolist()
+        sends_by = np.append(0, np.cumsum(sends))  # that many of the first calls
         left, right = np.append(0, here[:-1]), np.append(here[1:], len(calls))
-        order_list, sends = order.tolist(), np.array([c.op == "send" for c in calls], np.bool_)[order].tolist()
-        runs = self._runs(kept, first)
-        columns = (first, backward[first], left, here, right)
+        arrived, left_by = here - sends_by[here], left - sends_by[left]
+        some, step, ts, dur, compute = self._runs(kept, first)
+        passed = (left_by, arrived, sends_by[here], sends_by[right])
+        columns = (first - 1, backward[first], *passed, step, ts - origin, dur, compute)
         out = []
-        for run, (a, back, low, mid, high) in zip(runs, zip(*(c.tolist() for c in columns), strict=True), strict=True):
-            if run is None:
-                continue
-            step, ts, dur, compute = run
-            chunk = Chunk((_BACKWARD if back else _FORWARD,), step, ts - origin, dur, compute, self.source)
-            chunk.before = (*(order_list[i] for i in range(low, mid) if not sends[i]), *waited.get(a - 1, ()))
-            chunk.after = tuple(order_list[i] for i in range(mid, high) if sends[i])
-            out.append(chunk)
+        marks = ((_FORWARD,), (_BACKWARD,))
+        for a, b, r0, r1, s0, s1, step_of, begin, ns, active in zip(*(c[some].tolist() for c in columns), strict=True):
+            before, after = (*received[r0:r1], *waited.get(a, ())), tuple(sent[s0:s1])
+            out.append(Chunk(marks[b], step_of, begin, ns, active, self.source, before, after))
         return out
 
-    def _runs(self, kept: NDArray[np.intp], first: NDArray[np.intp]) -> list[tuple[int, int, int, int] | None]:
-        """(step, ts, dur, ns with compute active) of each run of `kept`, from its row in `first` to the next.
+    def _runs(self, kept: NDArray[np.intp], first: NDArray[np.intp]) -> tuple[Flags, Ints, Ints, Ints, Ints]:
+        """Of each run of `kept`, from its row in `first` to the next: whether it counts, step, ts, dur, ns of compute.
 
-        None without compute or outside every step.
+        Those without compute or outside every step do not count.
         """
         ts, end, compute = self.ts[kept], self.end[kept], self.compute[kept]
         low, high = np.minimum.reduceat(ts, first), np.maximum.reduceat(end, first)
@@ -226,16 +229,10 @@ class _Work:
         bounds = np.searchsorted(run, np.stack([mixed, mixed + 1]))
         for number, a, b in zip(mixed.tolist(), *bounds.tolist(), strict=True):
             active[number] = _length(start[a:b], stop[a:b])
-        some = np.bincount(run, minlength=len(first)) > 0
-        columns = zip(
-            some.tolist(), self.marker[kept[first]].tolist(), low.tolist(), (high - low).tolist(), active.tolist(),
-            strict=True,
-        )  # fmt: skip
-        found: list[tuple[int, int, int, int] | None] = []
-        for any_compute, marker, begin, dur, ns in columns:
-            step = self._step_at(marker)
-            found.append((step, begin, dur, ns) if any_compute and step is not None else None)
-        return found
+        marker = self.marker[kept[first]]
+        steps = np.array([m.step for m in self._markers] or [0], np.int64)
+        some = (np.bincount(run, minlength=len(first)) > 0) & (marker >= 0)
+        return some, steps[marker if self._markers else np.zeros_like(marker)], low, high - low, active
 
     def _waited(self, calls: list[Call], kept: NDArray[np.intp]) -> dict[int, tuple[int, ...]]:
         """Position of a kept row → receives that ended after all work up to it and before the next row started.

@@ -7,16 +7,13 @@ from __future__ import annotations
 
 from tracekit.analysis.stragglers.optable import NotReplayableError, OpGrid, grid_of, rows_of
 from tracekit.analysis.stragglers.tables import StragglerTables, analyze_ops, not_replayed
-from tracekit.analysis.stragglers.whatif import WhatIf, what_if
 
 __all__ = [
     "NotReplayableError",
     "OpGrid",
     "StragglerTables",
-    "WhatIf",
     "analyze_ops",
     "grid_of",
     "not_replayed",
     "rows_of",
-    "what_if",
 ]

@@ -7,6 +7,7 @@ are kept.
 
 from __future__ import annotations
 
+from functools import cache
 from itertools import product, takewhile
 from typing import TYPE_CHECKING
 
@@ -59,22 +60,36 @@ class _Block(Struct, frozen=True):
 
 
 class Recipe:
-    """The groups that a framework creates for given degrees, by number."""
+    """The groups that a framework creates for given degrees, by number.
+
+    A kind of groups is worked out when a number leads there: most degrees are ruled out by the first few.
+    """
 
     def __init__(
         self, creation: Creation, order: Order, degrees: Grid, *, twins: bool, skipped: frozenset[int] = frozenset()
     ) -> None:
         self._numbering = creation.numbering
         aliases = order.aliases or {}
-        self._blocks = [
-            _block(item, aliases, degrees, twins) for i, item in enumerate(creation.items) if i not in skipped
-        ]
-        self.count = 1 + sum(b.count * b.width for b in self._blocks)
+        items = (item for i, item in enumerate(creation.items) if i not in skipped)
+        meshes = {grid: Mesh(axes) for grid, axes in (("dense", degrees.dense), ("expert", degrees.expert))}
+        self._rest = (_block(item, aliases, degrees, meshes, twins) for item in items)
+        self._known: list[_Block] = []
+
+    def _blocks(self) -> Iterator[_Block]:
+        yield from self._known
+        for block in self._rest:
+            self._known.append(block)
+            yield block
+
+    @property
+    def count(self) -> int:
+        """Groups in all, the default one included."""
+        return 1 + sum(b.count * b.width for b in self._blocks())
 
     def place(self, number: int) -> Place | None:
         """The group of that number (0 = the default group, which is none of the recipe's); None beyond the last."""
         at = number - 1
-        for block in self._blocks:
+        for block in self._blocks():
             if 0 <= at < block.count * block.width:
                 index, part = divmod(at, block.width)
                 return self._within(block, index, part)
@@ -99,8 +114,8 @@ class Grid(Struct, frozen=True):
     inside: tuple[tuple[str, int], ...] = ()
 
 
-def _block(item: Item, aliases: Mapping[str, str], grid: Grid, twins: bool) -> _Block:
-    mesh = Mesh(grid.expert if item.grid == "expert" else grid.dense)
+def _block(item: Item, aliases: Mapping[str, str], grid: Grid, meshes: Mapping[str, Mesh], twins: bool) -> _Block:
+    mesh = meshes["expert" if item.grid == "expert" else "dense"]
     if item.inside:
         part = dict(grid.inside)[item.axes]
         cut = [
@@ -110,8 +125,13 @@ def _block(item: Item, aliases: Mapping[str, str], grid: Grid, twins: bool) -> _
         ]
         mesh = Mesh(tuple(cut))
     text = aliases.get(item.axes, item.axes)
-    axes = frozenset(name for name, _ in mesh.axes) if text == "world" else frozenset(text.split("+"))
+    axes = frozenset(name for name, _ in mesh.axes) if text == "world" else _parts(text)
     return _Block(item, mesh, axes, mesh.count(axes), item.twin == "yes" or (item.twin == "maybe" and twins))
+
+
+@cache
+def _parts(axes: str) -> frozenset[str]:
+    return frozenset(axes.split("+"))
 
 
 def grids(order: Order, creation: Creation, world_size: int) -> Iterator[Grid]:
@@ -153,12 +173,13 @@ def decode(
     tries = 0
     for creation in (c for c in tables.creations if c.framework in frameworks):
         order = orders[creation.order]
+        start, choices = _start(creation)
         for sizes in factorisations(world_size, len(order.axes)):
             dense = tuple(zip(order.axes, sizes, strict=True))
             tries += 1
             if tries * world_size > MAX_COST:
                 return None
-            twins = _possible_twins(creation, order, dense, numbered)
+            twins = _possible_twins(start, order, dense, choices, numbered)
             for grid in _completed(dense, order, creation, world_size) if twins else ():
                 tries += 1
                 if tries > MAX_TRIES:
@@ -180,22 +201,31 @@ def _numbered(groups: Sequence[JobGroup]) -> dict[int, JobGroup]:
                 continue
             if out.setdefault(int(group.name), group).members != group.members:
                 return {}
-    return out
+    return dict(sorted(out.items()))
 
 
 def _possible_twins(
-    creation: Creation, order: Order, dense: tuple[tuple[str, int], ...], numbered: Mapping[int, JobGroup]
+    start: Creation,
+    order: Order,
+    dense: tuple[tuple[str, int], ...],
+    choices: Sequence[bool],
+    numbered: Mapping[int, JobGroup],
 ) -> list[bool]:
     """With or without CPU twins: whether the numbers of the first items, which depend on nothing else, can be right."""
+    grid = Grid(dense)
+    out = []
+    for twins in choices:
+        recipe = Recipe(start, order, grid, twins=twins)
+        if all((p := recipe.place(n)) is None or p.members == g.members for n, g in numbered.items()):
+            out.append(twins)
+    return out
+
+
+def _start(creation: Creation) -> tuple[Creation, Sequence[bool]]:
+    """The first items, which depend on the dense degrees alone; and whether there can be CPU twins."""
     first = takewhile(lambda i: i.grid == "dense" and not i.inside and not i.optional, creation.items)
-    start = replace(creation, items=tuple(first))
     choices = (False, True) if any(item.twin == "maybe" for item in creation.items) else (False,)
-    recipes = {twins: Recipe(start, order, Grid(dense), twins=twins) for twins in choices}
-    return [
-        twins
-        for twins, recipe in recipes.items()
-        if all((p := recipe.place(n)) is None or p.members == g.members for n, g in numbered.items())
-    ]
+    return replace(creation, items=tuple(first)), choices
 
 
 def _variants(creation: Creation, order: Order, grid: Grid, choices: Sequence[bool]) -> Iterator[Recipe]:

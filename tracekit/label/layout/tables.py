@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +9,7 @@ from msgspec import Struct
 
 from tracekit.errors import RuleError
 from tracekit.label.schema import Field, Place, check, read_rule_file, toml_of
+from tracekit.label.shipped import tables_of, texts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -117,10 +117,10 @@ def load_tables(extra_files: Iterable[str | Path] = ()) -> LayoutTables:
 
     Raises RuleError naming file, rule and field.
     """
-    base = (files("tracekit.rules") / "layouts.toml").read_text("utf-8")
-    entries = _read(base, "layouts.toml")
+    base = texts()["layouts.toml"]
+    entries = _read(tables_of(base) or toml_of(base, "layouts.toml"), "layouts.toml")
     for path in map(Path, extra_files):
-        extra = _read(read_rule_file(path), str(path))
+        extra = _read(toml_of(read_rule_file(path), str(path)), str(path))
         entries = extra | {k: v for k, v in entries.items() if k not in extra}
     orders = tuple(o for o in entries.values() if isinstance(o, Order))
     creations = tuple(c for c in entries.values() if isinstance(c, Creation))
@@ -131,8 +131,7 @@ def load_tables(extra_files: Iterable[str | Path] = ()) -> LayoutTables:
     return LayoutTables(orders, creations, {b.name: b for b in entries.values() if isinstance(b, Behaviour)})
 
 
-def _read(text: str, name: str) -> dict[tuple[str, str], Order | Creation | Behaviour]:
-    data = toml_of(text, name)
+def _read(data: Mapping[str, Any], name: str) -> dict[tuple[str, str], Order | Creation | Behaviour]:
     out: dict[tuple[str, str], Order | Creation | Behaviour] = {}
     for table in TABLES:
         found = data.get(table, [])

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from tracekit.output.dashboard.store import Overview
-    from tracekit.output.runs import StoredRun
+    from tracekit.output.runs import ListedRun
 
 Row = dict[str, Any]
 PAGE = 50
@@ -60,13 +60,20 @@ def reason(text: str) -> str:
     return f'<p class="reason">{m.esc(text)}</p>'
 
 
+def unread(reasons: Sequence[str], most: int = 20) -> str:
+    """Runs that are not in the list, each with why."""
+    items = "".join(f"<li>{m.esc(m.clip(r, 300))}</li>" for r in reasons[:most])
+    left = f"<li>and {len(reasons) - most:,} more</li>" if len(reasons) > most else ""
+    return f'{title("Not shown")}<ul class="reason unread">{items}{left}</ul>'
+
+
 def tile(label: str, value: str, note: str = "") -> str:
     """A key figure."""
     said = f'<dd class="note">{note}</dd>' if note else ""
     return f"<div><dt>{label}</dt><dd>{value}</dd>{said}</div>"
 
 
-def run_table(found: Mapping[str, StoredRun], figures: Mapping[str, Overview | str]) -> str:
+def run_table(found: Mapping[str, ListedRun], figures: Mapping[str, Overview | str]) -> str:
     """The runs, newest first; instead of the figures of a run that cannot be read stands why."""
     rows = []
     for name, run in reversed(list(found.items())):

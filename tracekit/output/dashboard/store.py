@@ -6,12 +6,14 @@ is written again; of the big tables only the chosen rank and step are read.
 
 from __future__ import annotations
 
+import os
 import threading
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tracekit.errors import UnusableInput
+from tracekit.errors import TracekitError, UnusableInput
 from tracekit.output import dataset, runs
 
 if TYPE_CHECKING:
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from tracekit.output.runs import StoredRun
+    from tracekit.output.runs import ListedRun
 
 Row = dict[str, Any]
 Place = tuple[Any, Any, Any]
@@ -56,37 +58,72 @@ class Overview:
 
 
 class Store:
-    """Runs of one or more folders: datasets, or datasets of many runs. Read anew each time, so new runs appear."""
+    """Runs of one or more folders: datasets, or datasets of many runs. Looked for each time, so new runs appear.
+
+    What was read of a run is kept until its manifest changes, which is written anew with the run.
+    """
 
     def __init__(self, folders: Iterable[str | Path], *, last: int = 100) -> None:
         self.folders = [Path(f).expanduser().resolve() for f in folders]
         self.last = last
-        self._kept: dict[tuple[str, int], Overview] = {}
+        self._listed: dict[Path, tuple[int, ListedRun]] = {}
+        self._figures: dict[Path, tuple[int, Overview]] = {}
         self._lock = threading.Lock()
 
-    def runs(self) -> dict[str, StoredRun]:
+    def runs(self) -> dict[str, ListedRun]:
         """The newest `last` runs by name, oldest first. UnusableInput when a folder holds none."""
-        found: list[tuple[str, StoredRun]] = []
+        return self.survey()[0]
+
+    def survey(self) -> tuple[dict[str, ListedRun], list[str]]:
+        """The same, and why other runs cannot be read. Names that several folders have get that of their folder."""
+        found: list[tuple[str, ListedRun]] = []
+        broken: list[str] = []
         for folder in self.folders:
-            several = [runs.stored(folder)] if dataset.is_dataset(folder) else runs.runs(folder)
-            found += [(folder.name, run) for run in several]
+            for place in [folder] if dataset.is_dataset(folder) else runs.folders(folder):
+                try:
+                    found.append((folder.name, self._run(place)))
+                except TracekitError as e:
+                    broken += [str(e)] if place.exists() else []
+        if not found and broken:
+            raise UnusableInput("\n".join(broken))
         found.sort(key=lambda f: (f[1].started_ns, f[1].name))
-        names = [run.name for _, run in found]
-        out: dict[str, StoredRun] = {}
+        names = Counter(run.name for _, run in found)
+        out: dict[str, ListedRun] = {}
         for folder_name, run in found[-self.last :]:
-            name = run.name if names.count(run.name) == 1 else f"{folder_name}/{run.name}"
+            name = _text(run.name if names[run.name] == 1 else f"{folder_name}/{run.name}")
             while name in out:
                 name += "'"
             out[name] = run
-        return out
+        return out, broken
 
-    def overview(self, run: StoredRun) -> Overview:
-        """Key figures of a run. BrokenInput when a table cannot be read."""
-        key = (str(run.folder), (run.folder / dataset.MANIFEST).stat().st_mtime_ns)
+    def overview(self, run: ListedRun) -> Overview:
+        """Key figures of a run. UnusableInput when a table cannot be read."""
+        version = _version(run.folder)
         with self._lock:
-            if key not in self._kept:
-                self._kept[key] = overview(dataset.read(run.folder))
-            return self._kept[key]
+            kept = self._figures.get(run.folder)
+            if kept is None or kept[0] != version:
+                self._figures[run.folder] = kept = version, overview(dataset.read(run.folder))
+            return kept[1]
+
+    def _run(self, folder: Path) -> ListedRun:
+        version = _version(folder)
+        kept = self._listed.get(folder)
+        if kept is None or kept[0] != version:
+            self._listed[folder] = kept = version, runs.listed(folder)
+        return kept[1]
+
+
+def _version(folder: Path) -> int:
+    """What changes when a run is written again. UnusableInput when it is gone."""
+    try:
+        return (folder / dataset.MANIFEST).stat().st_mtime_ns
+    except OSError as e:
+        raise UnusableInput(f"{folder}: cannot be read ({e.strerror or e}); the run may be gone") from e
+
+
+def _text(name: str) -> str:
+    """A folder's name as text that every address and page can hold."""
+    return os.fsencode(name).decode("utf-8", "replace")
 
 
 def overview(data: dataset.Dataset) -> Overview:

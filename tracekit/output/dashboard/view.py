@@ -12,23 +12,26 @@ from tracekit.output.html import markup as m
 from tracekit.output.text import ms
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from tracekit.output.dashboard.store import Overview, Store
     from tracekit.output.dashboard.where import Where
-    from tracekit.output.runs import StoredRun
+    from tracekit.output.runs import ListedRun
 
 Row = dict[str, Any]
 Part = Any
 """Ready HTML (str), a Bokeh figure, or a list of figures that stand side by side."""
 
 
-def parts(found: Store, listed: Mapping[str, StoredRun], where: Where) -> list[Part]:
-    """The dashboard at a place; a mistake in the address or in a dataset is told where its numbers would stand."""
+def parts(found: Store, listed: Mapping[str, ListedRun], where: Where, broken: Sequence[str] = ()) -> list[Part]:
+    """The dashboard at a place; a mistake in the address or in a dataset is told where its numbers would stand.
+
+    broken: why other runs are not listed.
+    """
     head: list[Part] = [panes.path(where)]
     try:
         if where.run is None:
-            return head + overview(found, listed)
+            return head + overview(found, listed) + [panes.unread(broken)] * bool(broken)
         if where.run not in listed:
             return [*head, panes.reason("No such run here: it may be gone, or older than those that are shown.")]
         data = dataset.read(listed[where.run].folder)
@@ -39,7 +42,7 @@ def parts(found: Store, listed: Mapping[str, StoredRun], where: Where) -> list[P
         return [*head, panes.reason(str(e))]
 
 
-def overview(found: Store, listed: Mapping[str, StoredRun]) -> list[Part]:
+def overview(found: Store, listed: Mapping[str, ListedRun]) -> list[Part]:
     """All runs: trends, then the list."""
     figures: dict[str, Overview | str] = {}
     for name, stored in listed.items():
@@ -95,7 +98,7 @@ def run(data: dataset.Dataset, where: Where) -> list[Part]:
     out.append(panes.title("Communication by strategy", "A strategy's name chooses it for the calls of a rank."))
     out.append(numbers or panes.reason("no communication in these steps"))
     ranks = store.by(rows, "rank", store.TIMES, "mean")
-    ordered = sorted(ranks.items(), key=lambda r: -r[1]["exposed_comm_ns"])
+    ordered = sorted(ranks.items(), key=lambda r: -(r[1]["exposed_comm_ns"] or 0))
     entries = [(panes.to_rank(where, r), rank_text(r), v) for r, v in ordered]
     longest = max(v["window_ns"] for v in ranks.values())
     caption = "Most exposed first; " + ("mean of complete steps" if whole else "this step")
