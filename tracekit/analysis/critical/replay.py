@@ -49,7 +49,7 @@ class Replay:
 
     def _sweep(self, src: Ints, into: Ints, ends: list[int]) -> None:
         """What `run` does one after the other: (sources, edges from, to, first edge of each node, nodes from, to)."""
-        bounds = np.searchsorted(into, np.arange(len(self.time) + 1))
+        bounds = np.append(0, np.cumsum(np.bincount(into, minlength=len(self.time))))
         self.levels = []
         for a, b in pairwise(ends):
             low, high = int(bounds[a]), int(bounds[b])
