@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 Change = tuple["NDArray[np.intp]", "Ints | int"]
 """Edges within steps, and their new ns."""
-CELLS, FEWEST = 3 << 20, 4
+CELLS, FEWEST = 3 << 18, 4
 """Runs at a time: as many as keep so few durations of edges at hand, but these at least."""
 
 
