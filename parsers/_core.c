@@ -7,7 +7,7 @@
 
 #include "_scan.h"
 
-#define REVISION 4 /* of what Python sees of it; parsers/core.py asks for the same */
+#define REVISION 5 /* of what Python sees of it; parsers/core.py asks for the same */
 
 typedef struct {
     PyObject_HEAD

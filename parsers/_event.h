@@ -54,20 +54,16 @@ static int add_range(ranges *r, int64_t start, int64_t stop, int32_t name) {
 enum { HOSTS, DEVICES, NOTES, TABLES };
 enum { NAMES, TRACKS, PLACES, FRAMES, CLASSES, RECORDS, PUBLIC, MEMBERS = PUBLIC, ARGUMENTS, INTERNERS };
 
-/* Bytes that were read before: where they stand again, what came of them is known. */
-#define LITERAL 96
-typedef struct { uint64_t words[LITERAL / 8], last; uint8_t n, size; } literal; /* last: the bits of the last word that count */
+/* Bytes that were read before: where they stand again, what came of them is known. first, last: the bits that count of
+ * the first two words, and of the last one. */
+#define LITERAL 80
+typedef struct { uint64_t words[LITERAL / 8], first[2], last; uint8_t n, size; } literal;
 
 /* What a key of an event (MEMBERS) or of its arguments is to us, and what stood behind its value the last times: the
  * bytes up to the next value. Events of a file follow few patterns, so mostly one comparison replaces reading a key. */
 #define MAX_MEMBERS 512
-#define AHEAD 48
 enum { START, OTHER_KEY, FIRST_KEY }; /* numbers in `known`; START: the opening brace, and the closing one as a successor */
-typedef struct {
-    uint64_t words[AHEAD / 8], last;
-    uint8_t n, size, at, key_size;
-    uint16_t next;
-} follower;
+typedef struct { literal bytes; uint8_t at, key_size; uint16_t next; } follower;
 typedef struct { follower seen[2]; int what; } member_key;
 
 /* From the brace of an event to its name: phase and category, the same for thousands of events. Behind the name, up to
@@ -108,6 +104,7 @@ typedef struct {
     head heads[HEADS];
     uint8_t order[HEADS]; /* of heads, the frequent ones first */
     int n_heads;
+    literal gap; /* between two events, with the brace of the second */
     unsigned char *scratch;
     size_t room;
     int64_t longest; /* ns: rows that last longer are left to the decoder */

@@ -29,31 +29,42 @@ static int what_is(const scanner *s, int context, piece k) {
     return context == ARGUMENTS && is_record_key(s, k) ? RECORDED : SKIPPED;
 }
 
-/* Do the n words stand here? last: the bits of the last one that count. */
-static inline int stands(text p, const uint64_t *words, int n, uint64_t last) {
-    for (int i = 0; i < n - 1; i++)
-        if (load(p + 8 * i) != words[i]) return 0;
-    return !((load(p + 8 * (n - 1)) ^ words[n - 1]) & last);
+/* Do these bytes stand here? Most are at most two words, which one comparison settles. */
+static inline int stands(text p, const literal *l) {
+    if (((load(p) ^ l->words[0]) & l->first[0]) | ((load(p + 8) ^ l->words[1]) & l->first[1])) return 0;
+    if (l->n <= 2) return 1;
+    for (int i = 2; i < l->n - 1; i++)
+        if (load(p + 8 * i) != l->words[i]) return 0;
+    return !((load(p + 8 * (l->n - 1)) ^ l->words[l->n - 1]) & l->last);
 }
 
 static inline int follows(const cursor *c, const follower *f) {
-    return f->size && EIGHT(c, c->p + AHEAD) && stands(c->p, f->words, f->n, f->last);
+    return f->bytes.size && EIGHT(c, c->p + LITERAL) && stands(c->p, &f->bytes);
 }
 
-static inline uint64_t last_bits(size_t size) { return ~0ULL >> 8 * (7 - (size - 1) % 8); }
+static inline uint64_t bits(size_t size) { return size ? ~0ULL >> 8 * (8 - size) : 0; } /* of up to eight bytes */
+
+/* Keep the bytes of [from, to), if they are few enough and more follow them. */
+static int note_bytes(literal *out, const cursor *c, text from, text to) {
+    size_t size = (size_t)(to - from);
+    if (!size || size > LITERAL || !EIGHT(c, from + LITERAL)) return 0;
+    memcpy(out->words, from, LITERAL);
+    out->size = (uint8_t)size;
+    out->n = (uint8_t)((size + 7) / 8);
+    out->first[0] = bits(size < 8 ? size : 8);
+    out->first[1] = bits(size < 8 ? 0 : size < 16 ? size - 8 : 8);
+    out->last = bits(size - 8 * (out->n - 1U));
+    return 1;
+}
 
 static void remember(const cursor *c, member_key *before, text from, piece k, unsigned at) {
-    size_t size = (size_t)(c->p - from);
-    if (!size || size > AHEAD || !EIGHT(c, from + AHEAD)) return;
+    follower new;
+    if (!note_bytes(&new.bytes, c, from, c->p)) return;
+    new.at = (uint8_t)(k.at - from);
+    new.key_size = (uint8_t)k.size;
+    new.next = (uint16_t)at;
     before->seen[1] = before->seen[0];
-    follower *f = &before->seen[0];
-    memcpy(f->words, from, AHEAD);
-    f->size = (uint8_t)size;
-    f->n = (uint8_t)((size + 7) / 8);
-    f->last = last_bits(size);
-    f->at = (uint8_t)(k.at - from);
-    f->key_size = (uint8_t)k.size;
-    f->next = (uint16_t)at;
+    before->seen[0] = new;
 }
 
 /* The key of a member that nothing foretold. */
@@ -89,7 +100,7 @@ static inline unsigned next_member(scanner *s, cursor *c, int context, unsigned 
     const follower *f = s->known[context - MEMBERS][at].seen;
     if (!follows(c, f) && !follows(c, ++f)) return new_member(s, c, context, at, k);
     *k = (piece){c->p + f->at, f->key_size};
-    c->p += f->size;
+    c->p += f->bytes.size;
     if (f->next != START && *c->p <= ' ') skip_blanks(c);
     return f->next;
 }
@@ -159,24 +170,12 @@ static int32_t class_of(scanner *s, const event *e) {
     return number;
 }
 
-static int note_bytes(literal *out, const cursor *c, text from, text to) {
-    size_t size = (size_t)(to - from);
-    if (!size || size > LITERAL || !EIGHT(c, from + LITERAL)) return 0;
-    memcpy(out->words, from, LITERAL);
-    out->size = (uint8_t)size;
-    out->n = (uint8_t)((size + 7) / 8);
-    out->last = last_bits(size);
-    return 1;
-}
-
-static inline int begins(text p, const literal *l) { return stands(p, l->words, l->n, l->last); }
-
 /* The head of the event that starts here, or none that is known. */
 static inline head *head_of(scanner *s, const cursor *c) {
     if (!EIGHT(c, c->p + LITERAL)) return NULL;
     for (int i = 0; i < s->n_heads; i++) {
         head *h = &s->heads[s->order[i]];
-        if (!begins(c->p, &h->bytes)) continue;
+        if (!stands(c->p, &h->bytes)) continue;
         if (i) {
             uint8_t before = s->order[i - 1];
             s->order[i - 1] = s->order[i];
@@ -206,7 +205,7 @@ static head *new_head(scanner *s, const cursor *c, event *e, text start, unsigne
 static inline middle *middle_of(head *h, const cursor *c) {
     if (!EIGHT(c, c->p + LITERAL)) return NULL;
     for (int i = 0; i < h->n; i++)
-        if (begins(c->p, &h->middles[i].bytes)) return &h->middles[i];
+        if (stands(c->p, &h->middles[i].bytes)) return &h->middles[i];
     return NULL;
 }
 

@@ -144,10 +144,16 @@ static int scan_events(scanner *s, text data, size_t size, int text_times) {
         int done = take(s, &c, data, text_times);
         if (c.failed) return 0;
         if (done == -1 || (done == -2 && add_range(&s->rest, start - data, c.p - data, 0))) return -1;
+        text stop = c.p;
+        if (s->gap.size && EIGHT(&c, stop + LITERAL) && stands(stop, &s->gap)) {
+            c.p += s->gap.size - 1;
+            continue;
+        }
         skip_blanks(&c);
         if (c.p == c.end) return 1;
         if (*c.p++ != ',') return 0;
         skip_blanks(&c);
+        if (*c.p == '{') note_bytes(&s->gap, &c, stop, c.p + 1);
     }
     return 0;
 }

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     Codes = NDArray[np.int32]
 
 VARIABLE = "TRACEKIT_CORE"
-_REVISION = 4
+_REVISION = 5
 # What becomes of the rows of a class; the numbers of `enum kind` in `_core.c`.
 _REST, _FRAME, _HOST, _RUNTIME, _DEVICE, _COPY, _NOTE = 1, 3, 4, 5, 6, 7, 8
 # Numbered texts of the scanner, in its order.
@@ -49,6 +49,8 @@ _MAX_TEXTS = 1 << 18
 _MAX_RECORDS = 1 << 15
 _MAX_ROWS = 1 << 14
 """Rows that a scanner gathers before they join the columns."""
+_MAX_UNSOUND = 64 << 20
+"""Bytes of chunks that were not taken after which a scanner is replaced: it remembers texts of those, too."""
 # Marks of texts, as in `_scan.h`: a frame that is not wanted or arguments that are none, a frame that is wanted.
 _BAD, _WANTED = 1, 2
 """With more texts than this a scanner is replaced: what it remembers must not grow with the file."""
@@ -134,6 +136,7 @@ class Core:
         self.frames = columns.frames
         self._classes = _classes(columns.frames)
         self._n_frames = 0
+        self._unsound = 0
         self._start()
 
     def _start(self) -> None:
@@ -152,6 +155,11 @@ class Core:
         """Look at a chunk; None when it is for the pure path. text_times: as in `decode.decode`."""
         left = self._scanner.scan(data, text_times)
         if left is None or not self._all_known():
+            self._unsound += len(data)
+            if self._unsound > _MAX_UNSOUND:
+                self._unsound = 0
+                self.finish()
+                self._start()
             return None
         frames, places, rest = left
         spans = np.frombuffer(rest, np.int64).reshape(-1, 2).tolist()

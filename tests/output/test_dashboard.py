@@ -114,6 +114,11 @@ def test_a_damaged_run_leaves_the_others(root: Path, tmp_path: Path) -> None:
     assert "cannot be read" in page
     assert 'href="?run=fsdp"' in page
     assert "<b>no</b>" not in page
+    rows = re.findall(r"<tr>(<td.*?)</tr>", page)
+    assert [sum(int(n or 1) for n in re.findall(r'<td(?: class="n")?(?: colspan="(\d+)")?>', row)) for row in rows] == [
+        9,
+        9,
+    ]
 
 
 def test_names_are_escaped_everywhere(root: Path, tmp_path: Path) -> None:
@@ -339,3 +344,21 @@ def test_addresses_that_cannot_be_served(root: Path, how: dict[str, Any], words:
     pytest.importorskip("panel", reason="needs the extra `dashboard`")
     with pytest.raises(UsageError, match=words):
         app.serve(Store([root]), show=False, **how)
+
+
+def test_hostile_names_of_calls_are_text_and_short(root: Path, tmp_path: Path) -> None:
+    import pyarrow.parquet as pq
+
+    copy = shutil.copytree(root, tmp_path / "runs")
+    evil = "</script><img src=x onerror=alert(1)>\"'\x00\u202e" + "x" * 10_000
+    for file in (copy / "run=gpu" / "collectives").rglob("*.parquet"):
+        calls = pq.ParquetFile(file).read()
+        for name in ("scope", "op_raw", "op", "group_name", "strategy", "purpose"):
+            at = calls.schema.names.index(name)
+            calls = calls.set_column(at, name, pa.array([evil] * len(calls)).dictionary_encode())
+        pq.write_table(calls, file)
+    for search in ("?run=gpu&rank=3", "?run=gpu&rank=3&step=21", "?run=gpu&rank=3&call=7"):
+        page = shown(copy, search)
+        assert "&lt;/script&gt;&lt;img" in page
+        assert not re.search(r"<(img|script|/script)|[\x00\u202e]", page)
+        assert "x" * 400 not in page

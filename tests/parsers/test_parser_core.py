@@ -179,7 +179,11 @@ def test_wrong_use_is_an_error_not_a_crash() -> None:
 
 def test_what_it_remembers_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(core, "_MAX_TEXTS", 3)
-    compare(write(tmp_path / "a.json", job()), block=5_000, frames=re.compile("nn"))
+    path = write(tmp_path / "a.json", job())
+    compare(path, block=5_000, frames=re.compile("nn"))
+    monkeypatch.setattr(core, "_MAX_UNSOUND", 1)
+    path.write_bytes(path.read_bytes().replace(b'"Python id": 3}', b'"Python id": 3,}'))
+    compare(path, block=5_000, frames=re.compile("nn"))
 
 
 # ---------------------------------------------------------------- equal to the pure path

@@ -87,17 +87,22 @@ def _line(names: Sequence[str], values: Sequence[float | None], label: str, tip:
 def _stacked(
     names: Sequence[str], series: Mapping[str, Sequence[float]], colour: Mapping[str, str], label: str, of: str
 ) -> Any:
+    """One glyph draws all series: every model more is time until the page stands."""
     from bokeh.models import ColumnDataSource
 
     fig, columns = _figure(names, label, label)
+    data: dict[str, Any] = {c: [] for c in (*columns, "bottom", "top", "value", "what", "colour")}
     below = [0.0] * len(names)
     for name, values in series.items():
         top = [b + v for b, v in zip(below, values, strict=True)]
-        data = columns | {"bottom": below, "top": top, "value": list(values), "what": [clean(name)[:60]] * len(names)}
-        drawn = fig.vbar(
-            x="at", bottom="bottom", top="top", width=0.7, source=ColumnDataSource(data), line_color=None,
-            fill_color=colour[name],
-        )  # fmt: skip
-        _hover(fig, [(of, "@name"), ("what", "@what"), ("time", "@value{0,0.000} ms")], [drawn])
+        one = columns | {"bottom": below, "top": top, "value": values}
+        one |= {"what": [clean(name)[:60]] * len(names), "colour": [colour[name]] * len(names)}
+        for column, cells in one.items():
+            data[column] += cells
         below = top
+    drawn = fig.vbar(
+        x="at", bottom="bottom", top="top", width=0.7, source=ColumnDataSource(data), line_color=None,
+        fill_color="colour",
+    )  # fmt: skip
+    _hover(fig, [(of, "@name"), ("what", "@what"), ("time", "@value{0,0.000} ms")], [drawn])
     return fig

@@ -80,7 +80,7 @@ def run_table(found: Mapping[str, ListedRun], figures: Mapping[str, Overview | s
         f = figures[name]
         head = [link(Where(run=name), m.esc(m.clip(name, 48))), m.esc(started(run))]
         if isinstance(f, str):
-            rows.append([*head, f'<span class="bad">{m.esc(f)}</span>', *[""] * 6])
+            rows.append([*head, f'<span class="bad">{m.esc(f)}</span>'])
             continue
         most = max(f.exposed, key=lambda s: f.exposed[s] or 0, default=None)
         largest = m.strategy(most) if most and f.exposed[most] else "–"
@@ -199,7 +199,7 @@ def match_fields(found: Row) -> str:
 
 def finding_list(rows: Sequence[Row], most: int = 6) -> str:
     """The most important findings."""
-    named = [(m.esc(r["severity"]), m.esc(r["message"])) for r in rows[:most]]
+    named = [(m.esc(r["severity"]), m.esc(m.clip(r["message"], 600))) for r in rows[:most]]
     items = "".join(f'<li class="{s}"><span class="badge">{s}</span>{message}</li>' for s, message in named)
     left = f'<p class="note">and {len(rows) - most} more in the report</p>' if len(rows) > most else ""
     return f'<ul class="findings">{items}</ul>{left}' if items else ""
@@ -222,17 +222,21 @@ def pager(count: int, where: Where | None) -> str:
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[str]], *, text: Sequence[int], caption: str = "") -> str:
-    """A table of ready HTML cells; the columns `text` are text, the others numbers."""
+    """A table of ready HTML cells; the columns `text` are text, the others numbers. A short row's last cell is wide."""
     kind = ["" if i in text else ' class="n"' for i in range(len(heads))]
     head = "".join(f'<th scope="col"{k}>{h}</th>' for k, h in zip(kind, heads, strict=True))
-    body = "".join(
-        "<tr>" + "".join(f"<td{k}>{c}</td>" for k, c in zip(kind, row, strict=True)) + "</tr>" for row in rows
-    )
+    body = "".join(f"<tr>{_cells(kind, row)}</tr>" for row in rows)
     below = f"<figcaption>{m.esc(caption)}</figcaption>" if caption else ""
     return (
         f'<figure><div class="wide" tabindex="0" role="region" aria-label="{m.esc(caption or "table")}"><table><thead>'
         f"<tr>{head}</tr></thead><tbody>{body}</tbody></table></div>{below}</figure>"
     )
+
+
+def _cells(kind: Sequence[str], row: Sequence[str]) -> str:
+    wide = len(kind) - len(row) + 1
+    kinds = [*kind[: len(row) - 1], f' colspan="{wide}"' if wide > 1 else kind[len(row) - 1]]
+    return "".join(f"<td{k}>{c}</td>" for k, c in zip(kinds, row, strict=True))
 
 
 def to_rank(where: Where, rank: int | None) -> Where:

@@ -164,7 +164,7 @@ def calls(data: dataset.Dataset, where: Where) -> str:
 def call(data: dataset.Dataset, where: Where) -> list[Part]:
     """One call: its columns, and what the other ranks of it show."""
     found = store.call(data, where.ranks, where.call or 0)
-    name = f"{m.esc(found['op'])} · {m.strategy(found['strategy'])}"
+    name = f"{m.esc(m.clip(found['op'], 60))} · {m.strategy(found['strategy'])}"
     out: list[Part] = [panes.title(f"Call {where.call} of rank {m.esc(where.rank)}", name)]
     if found["match_id"] is not None:
         import pyarrow.compute as pc
@@ -173,7 +173,7 @@ def call(data: dataset.Dataset, where: Where) -> list[Part]:
         match = rows.filter(pc.equal(rows.column("match_id"), found["match_id"])).to_pylist()
         out += ["<h3>On all ranks</h3>" + panes.match_fields(match[0])] if match else []
     elif found["match"]:
-        out += [panes.reason(f"not matched with other ranks: {found['match']}")]
+        out += [panes.reason(f"not matched with other ranks: {m.clip(found['match'], 200)}")]
     took = "–" if found["dur_ns"] is None else f"{ms(found['dur_ns'])} ms"
     return [*out, f"<h3>As recorded</h3><p>It took {took}.</p>" + panes.call_fields(found)]
 

@@ -75,12 +75,12 @@ def swatch(colour: str, label: str, *, hatch: bool = False) -> str:
 
 def strategy(name: str) -> str:
     """Name of a strategy beside its colour."""
-    return swatch(colours.strategy(name), name)
+    return swatch(colours.strategy(name), clip(name, 60))
 
 
 def legend(entries: Iterable[tuple[str, str]]) -> str:
     """What the colours of a picture mean: (colour, name) each."""
-    return f'<p class="legend">{" ".join(swatch(c, n) for c, n in entries)}</p>'
+    return f'<p class="legend">{" ".join(swatch(c, clip(n, 60)) for c, n in entries)}</p>'
 
 
 def table(
