@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -147,7 +148,14 @@ def build(table: str, columns: Mapping[str, Sequence[Any] | pa.Array[Any]]) -> p
 def from_rows(table: str, rows: Iterable[Mapping[str, Any]]) -> pa.Table:
     """Published table from row dictionaries; a missing key is null."""
     rows = list(rows)
-    return build(table, {c.name: [r.get(c.name) for r in rows] for c in TABLES[table].columns})
+    if not rows:
+        return pa.Table.from_batches([], arrow_schema(table))
+    names = [c.name for c in TABLES[table].columns]
+    try:
+        columns = dict(zip(names, zip(*map(itemgetter(*names), rows), strict=True), strict=True))
+    except KeyError:
+        return build(table, {name: [r.get(name) for r in rows] for name in names})
+    return build(table, columns)
 
 
 def to_rows(table: pa.Table) -> list[dict[str, Any]]:

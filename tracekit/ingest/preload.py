@@ -7,7 +7,11 @@ from importlib import import_module
 
 from tracekit.ingest.worker import Options, rules_of
 
-MODULES = ("tracekit.parsers.kineto", "tracekit.label.rank", "tracekit.label.witness", "tracekit.analysis")
+MODULES = (
+    "tracekit.parsers.kineto", "tracekit.label.rank", "tracekit.label.observe", "tracekit.label.witness",
+    "tracekit.analysis", "tracekit.analysis.crossrank.busy", "numpy.ma",
+)  # fmt: skip
+"""`numpy.ma`: `numpy.unique` loads it."""
 
 for name in MODULES:
     import_module(name)

@@ -237,7 +237,7 @@ def _each(
     from concurrent.futures import ProcessPoolExecutor
     from concurrent.futures.process import BrokenProcessPool
 
-    from tracekit.ingest.pool import context
+    from tracekit.ingest.pool import context, load_meanwhile
 
     # Largest first keeps the pool busy to the end; results are taken in file order all the same.
     order = sorted(numbers, key=lambda i: -found.files[i].stat().st_size)
@@ -245,6 +245,7 @@ def _each(
     try:
         with _no_main_module():
             jobs = {i: pool.submit(task, i, str(found.files[i]), options) for i in order}
+        load_meanwhile()
         for i in numbers:
             yield found.files[i], jobs.pop(i).result()
     except BrokenProcessPool as e:

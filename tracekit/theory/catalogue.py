@@ -6,7 +6,7 @@ import re
 import tomllib
 from dataclasses import replace
 from functools import cache
-from importlib import resources
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tracekit.theory.errors import OutsideDomain
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @cache
 def _data(name: str) -> dict[str, Any]:
-    return tomllib.loads(resources.files("tracekit.theory.data").joinpath(name).read_text("utf-8"))
+    return tomllib.loads((Path(__file__).with_name("data") / name).read_text("utf-8"))
 
 
 def model_names() -> tuple[str, ...]:
