@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
+from tracekit.errors import LimitExceeded
 from tracekit.model import HealthEntry
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from tracekit.model import Witness
     from tracekit.parsers.source import Source
@@ -42,6 +44,14 @@ REDUCTIONS = ("sum", "prod", "max", "min", "avg")
 P2P = frozenset({"Send", "Recv"})
 _UNNAMED = "unnamed "
 BLOCK = 1 << 20
+MAX_PROCESSES = 1 << 14
+"""Processes of one file; the outputs of NCCL are meant to be one file a process."""
+
+
+def check_processes(path: Path, n: int) -> None:
+    """Raise LimitExceeded for a file that holds more than `MAX_PROCESSES` processes."""
+    if n > MAX_PROCESSES:
+        raise LimitExceeded(f"{path}: more than {MAX_PROCESSES:,} processes in one file; keep one file a process")
 
 
 def datatype(spelling: str | int) -> DataType | None:

@@ -14,7 +14,7 @@ import msgspec
 from tracekit.errors import BrokenInput, LimitExceeded, UnusableInput
 from tracekit.model import HealthEntry, TraceMeta, Witness, WitnessCall, WitnessGroup
 from tracekit.parsers.memory import without_gc
-from tracekit.parsers.nccl_common import Lines, comm_hash, elements, resolve_ranks
+from tracekit.parsers.nccl_common import Lines, check_processes, comm_hash, elements, resolve_ranks
 from tracekit.parsers.source import Source
 
 if TYPE_CHECKING:
@@ -165,6 +165,7 @@ class _Reader:
             )  # fmt: skip
             version = one.metadata.inspector_output_format_version
             witness = self.witnesses[key] = Witness(meta, "nccl-inspector", version=version)
+            check_processes(self.path, len(self.witnesses))
         place = witness.meta.part, identity
         if place not in self.groups:
             head = one.header

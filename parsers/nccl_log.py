@@ -16,7 +16,7 @@ from msgspec import Struct
 from tracekit.errors import BrokenInput, LimitExceeded, UnusableInput
 from tracekit.model import HealthEntry, TraceMeta, Witness, WitnessGroup
 from tracekit.parsers.memory import without_gc
-from tracekit.parsers.nccl_common import P2P, REDUCTIONS, Lines, datatype, resolve_ranks
+from tracekit.parsers.nccl_common import P2P, REDUCTIONS, Lines, check_processes, datatype, resolve_ranks
 from tracekit.parsers.nccl_log_block import Block, Calls
 from tracekit.parsers.nccl_log_calls import BUFFERS, Extras, Shape, calls_of, pointers
 from tracekit.parsers.nccl_log_comms import Comm, Comms, Process
@@ -97,6 +97,7 @@ class NcclLogReader:
         self.source = Source(path)
         self.comms = Comms()
         self.shapes: dict[tuple[bytes, bytes], int] = {}
+        self.shapes_of: dict[tuple[Process, str], list[tuple[bytes, bytes]]] = defaultdict(list)
         self.known: list[Shape] = []
         self.buffers: dict[bytes, int] = {}
         self.stamps: list[str] = []
@@ -388,6 +389,7 @@ class NcclLogReader:
             )
         )  # fmt: skip
         self.shapes[head, fixed] = len(self.known) - 1
+        self.shapes_of[process, comm.pointer].append((head, fixed))
         if found[8] is not None:
             self.launched.setdefault(process, int(found[8]))
         return len(self.known) - 1
@@ -446,10 +448,8 @@ class NcclLogReader:
 
     def _forget(self, comm: Comm) -> None:
         """A pointer means another communicator from now on: its lines are parsed anew."""
-        pointer = f"comm {comm.pointer} ".encode()
-        name = f"{comm.process[0]}:{comm.process[1]}:".encode()
-        for key in [k for k in self.shapes if pointer in k[1] and name in k[0]]:
-            del self.shapes[key]
+        for key in self.shapes_of.pop((comm.process, comm.pointer), ()):
+            self.shapes.pop(key, None)
         if self.core is not None:
             self.core.forget()
         if comm.ended:
@@ -481,12 +481,14 @@ class NcclLogReader:
 
     def _witnesses(self) -> list[Witness]:
         out: dict[tuple[Process, int | None], Witness] = {}
+        stated = self._stated()
         number: dict[str, Witness] = {}
         for comm in self.comms.all:
             place = comm.process, comm.device
             witness = out.get(place)
             if witness is None:
-                witness = out[place] = self._witness(comm, len(out))
+                witness = out[place] = self._witness(comm, len(out), stated)
+                check_processes(self.path, len(out))
             number[comm.key] = witness
             witness.groups.append(
                 WitnessGroup(comm.key, size=comm.nranks, own=comm.rank, comm_hash=comm.hash, backend="nccl")
@@ -509,7 +511,7 @@ class NcclLogReader:
             first.health.append(HealthEntry(reason, self.tunings.untied, "info"))
         return list(out.values())
 
-    def _witness(self, comm: Comm, part: int) -> Witness:
+    def _witness(self, comm: Comm, part: int, stated: dict[Process, int]) -> Witness:
         source = self.source
         extra: dict[str, Any] = {"communicators": {}, "process": f"{comm.process[0]}:{comm.process[1]}"}
         if comm.device is not None:
@@ -518,19 +520,23 @@ class NcclLogReader:
             extra["api_calls"] = dict(self.api)
         meta = TraceMeta(
             str(self.path), part, source.file_bytes, source.read_bytes, compression=source.compression,
-            rank=self._stated(comm), backend="nccl", nccl_version=self.version, host_name=comm.process[0], extra=extra,
+            rank=stated.get(comm.process), backend="nccl", nccl_version=self.version, host_name=comm.process[0],
+            extra=extra,
         )  # fmt: skip
         witness = Witness(meta, "nccl-log", version=self.version)
         for message, count in sorted(self.warnings.get(comm.process, Counter()).items()):
             witness.health.append(HealthEntry("NCCL warning", count, "info", message))
         return witness
 
-    def _stated(self, comm: Comm) -> int | None:
-        """The rank that the launcher or RCCL wrote before or into the lines, where it is that of one process alone."""
-        rank = self.launched.get(comm.process)
-        devices = {c.device for c in self.comms.all if c.process == comm.process}
-        alone = list(self.launched.values()).count(rank) == 1 if rank is not None else False
-        return rank if alone and len(devices) == 1 else None
+    def _stated(self) -> dict[Process, int]:
+        """The rank that the launcher or RCCL wrote before or into the lines of a process, where it is that of one
+        process alone, and of one device.
+        """
+        devices: dict[Process, set[int | None]] = defaultdict(set)
+        for comm in self.comms.all:
+            devices[comm.process].add(comm.device)
+        processes = Counter(self.launched.values())
+        return {p: rank for p, rank in self.launched.items() if processes[rank] == 1 and len(devices[p]) == 1}
 
     def _calls(self, witness_of: dict[str, Witness]) -> None:
         """Give each witness its calls, as columns."""

@@ -74,19 +74,27 @@ class Numbers:
     def __init__(self, which: int, number: Callable[[bytes], int]) -> None:
         self._which, self._number = which, number
         self._known: Codes = np.full(1024, _UNKNOWN, np.int32)
+        self._stale = False
 
     def forget(self) -> None:
-        """Ask for all of them anew."""
-        self._known.fill(_UNKNOWN)
+        """Ask for all of them anew, once one is wanted: a log may say so many times before that."""
+        self._stale = True
+
+    def _renew(self) -> None:
+        if self._stale:
+            self._known.fill(_UNKNOWN)
+            self._stale = False
 
     def first(self, codes: Codes) -> list[int]:
         """Where those stand for the first time that were not asked for."""
+        self._renew()
         known = self._known.take(codes, mode="clip")
         new = np.flatnonzero((known == _UNKNOWN) | (codes >= len(self._known)))
         return [] if not len(new) else new[np.sort(np.unique(codes[new], return_index=True)[1])].tolist()
 
     def of(self, scanner: _log.Scanner, codes: Codes) -> Codes:
         """The reader's number of each, asked for in order of appearance; _BROKEN where it raises ValueError."""
+        self._renew()
         top = int(codes.max(initial=0))
         if top >= len(self._known):
             more = np.full(max(top + 1, 2 * len(self._known)) - len(self._known), _UNKNOWN, np.int32)

@@ -17,7 +17,7 @@ from tracekit.errors import BrokenInput, LimitExceeded, UnusableInput
 from tracekit.model import UNIX_NS, HealthEntry, TraceMeta, Witness, WitnessCall, WitnessGroup
 from tracekit.parsers.convert import as_int
 from tracekit.parsers.memory import without_gc
-from tracekit.parsers.nccl_common import Lines, comm_hash, datatype, elements, resolve_ranks
+from tracekit.parsers.nccl_common import Lines, check_processes, comm_hash, datatype, elements, resolve_ranks
 from tracekit.parsers.source import Source
 
 if TYPE_CHECKING:
@@ -214,6 +214,7 @@ class _Reader:
                 compression=self.source.compression, backend="nccl", extra={"process": str(pid)},
             )  # fmt: skip
             witness = self.witnesses[key] = Witness(meta, "nccl-profiler")
+            check_processes(self.path, len(self.witnesses))
         place = witness.meta.part, identity
         if place not in self.groups:
             size = self.sizes.get((identity, rank))

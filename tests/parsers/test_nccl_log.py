@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from tracekit.errors import BrokenInput, UnusableInput
-from tracekit.parsers import nccl_log, nccl_log_block, nccl_log_core
+from tracekit.errors import BrokenInput, LimitExceeded, UnusableInput
+from tracekit.parsers import nccl_common, nccl_log, nccl_log_block, nccl_log_core
 from tracekit.parsers.core import VARIABLE, asked
 from tracekit.parsers.nccl_common import elements, resolve_ranks
 from tracekit.parsers.nccl_log import parse
@@ -422,6 +422,23 @@ def test_compressed_and_cut(tmp_path: Path) -> None:
 def test_an_init_line_that_was_cut_inside_its_pointer(tmp_path: Path) -> None:
     (witness,) = log(tmp_path / "log", prefix(0) + "comm 0x\u00e9 rank 0 nranks 2 - Init COMPLETE", call(0))
     assert witness.groups[0].own is None
+
+
+def test_a_file_of_too_many_processes_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nccl_common, "MAX_PROCESSES", 3)
+    assert len(log(tmp_path / "log", *(call(r) for r in range(3)))) == 3
+    with pytest.raises(LimitExceeded, match="more than 3 processes"):
+        log(tmp_path / "log", *(call(r) for r in range(4)))
+
+
+def test_a_communicator_that_ends_takes_only_its_own_shapes(tmp_path: Path) -> None:
+    lines = [call(0), call(0, comm="0x77"), call(1)]
+    again = prefix(0) + init(0, 4, more="commId 0x9") + " - Init COMPLETE"
+    found = log(tmp_path / "log", prefix(0) + init(0) + " - Init COMPLETE", *lines * 40, again, *lines * 40)
+    sizes = {g.key: g.size for w in found for g in w.groups}
+    counts = {key: sum(c.group == key for w in found for c in w.calls) for key in sizes}
+    assert sorted(counts.values()) == [40, 40, 80, 80]
+    assert sorted(sizes.values()) == [2, 2, 2, 4]
 
 
 def test_a_log_that_tells_nothing(tmp_path: Path) -> None:
