@@ -12,7 +12,9 @@ from shared_folder import ROOT, shared_dir
 if TYPE_CHECKING:
     from pathlib import Path
 
-settings.register_profile("steady", derandomize=True)  # a run tests what the run before it did
+settings.register_profile(
+    "steady", derandomize=True, deadline=None
+)  # a run tests what the run before it did; no timing
 settings.load_profile("steady")
 
 

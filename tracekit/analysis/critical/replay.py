@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 Change = tuple["NDArray[np.intp]", "Ints | int"]
 """Edges within steps, and their new ns."""
-CELLS, FEWEST = 3 << 20, 4
+CELLS, FEWEST = 3 << 18, 4
 """Runs at a time: as many as keep so few durations of edges at hand, but these at least."""
 
 
@@ -49,7 +49,7 @@ class Replay:
 
     def _sweep(self, src: Ints, into: Ints, ends: list[int]) -> None:
         """What `run` does one after the other: (sources, edges from, to, first edge of each node, nodes from, to)."""
-        bounds = np.searchsorted(into, np.arange(len(self.time) + 1))
+        bounds = np.append(0, np.cumsum(np.bincount(into, minlength=len(self.time))))
         self.levels = []
         for a, b in pairwise(ends):
             low, high = int(bounds[a]), int(bounds[b])

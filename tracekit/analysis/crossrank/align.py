@@ -94,7 +94,7 @@ def align(a: Sequence, b: Sequence) -> Aligned | Refused:
     if len(left) > 1 or _may_be_disjoint(a, b, bound):
         return Refused("ambiguous")
     shift = left[0][0]
-    if len(shifts) > 1 and _ends_apart(a, b, shift):
+    if _ends_apart(a, b, shift, bound):
         return Refused("ambiguous")
     # where the clocks say little, a few calls at either end are no common part: more likely, some were lost between
     few = bound > min(s.window[1] - s.window[0] for s in (a, b)) // 2 and 2 * len(
@@ -105,23 +105,38 @@ def align(a: Sequence, b: Sequence) -> Aligned | Refused:
     return Aligned(shift, left[0][1], len(shifts))
 
 
-def _ends_apart(a: Sequence, b: Sequence, k: int) -> bool:
-    """Whether a shift that contents do not decide pairs calls whose ends lie apart, as those of different calls do.
+def _ends_apart(a: Sequence, b: Sequence, k: int, bound: int) -> bool:
+    """Whether a shift pairs calls whose ends lie apart, as those of different calls do; or too few to tell.
 
     Asked where a recording has calls beyond the common part and no step tells: losses in the middle look so, too.
+    bound: how far the clocks may differ.
     """
     i, j = np.arange(len(a))[max(k, 0) :], np.arange(len(b))[max(-k, 0) :]
     common = min(len(i), len(j))
     i, j = i[:common], j[:common]
     if common == len(a) == len(b) or len(np.intersect1d(a.step[a.step >= 0], b.step[b.step >= 0])):
         return False
+    if common < COINCIDENCES and bound > TOGETHER * min(_between(a), _between(b)):
+        return True  # by accident a few fall together anywhere
     sharp = np.maximum(a.slack[i], b.slack[j]) <= END_SKEW_NS  # kernels of expert traffic end less sharply
     use = sharp & a.mutual[i] & b.mutual[j] & (a.stop[i] != NO_TIME) & (b.stop[j] != NO_TIME)
     if int(use.sum()) < 2:
         return False
     left, right = a.stop[i][use], b.stop[j][use]
-    low, high = np.percentile(left - right, [5, 95])
-    return bool(high - low > TOGETHER * float(np.median(np.diff(left))))
+    apart = left - right
+    low, high = np.percentile(apart, [5, 95])
+    if high - low > TOGETHER * float(np.median(np.diff(left))):
+        return True
+    line = np.polyfit(left - left[0], apart - apart[0], 1) if len(left) >= COINCIDENCES else (0.0, 0.0)
+    away = apart - apart[0] - np.polyval(line, left - left[0])  # clocks may run apart
+    low, high = np.percentile(away, [5, 95])
+    return bool(high - low > 2 * END_SKEW_NS)
+
+
+def _between(s: Sequence) -> float:
+    """Usual time from one call's end to the next, ns."""
+    stops = np.sort(s.stop[s.stop != NO_TIME])
+    return float(np.median(np.diff(stops))) if len(stops) > 1 else float("inf")
 
 
 def _may_be_disjoint(a: Sequence, b: Sequence, bound: int) -> bool:
@@ -176,14 +191,20 @@ def _prefix(words: NDArray[np.uint64], power: NDArray[np.uint64]) -> NDArray[np.
 
 
 def _equal_steps(a: Sequence, b: Sequence, shifts: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The shifts that give every common call one step number; all of them when a side has no step numbers."""
+    """The shifts that give every common call one step number, and leave none of a step that both show beyond it.
+
+    All of them when a side has no step numbers.
+    """
     if not ((a.step >= 0).any() and (b.step >= 0).any()):
         return shifts
+    shown = np.intersect1d(a.step[a.step >= 0], b.step[b.step >= 0])
+    many = int(np.isin(a.step, shown).sum()), int(np.isin(b.step, shown).sum())
     keep = []
     for k in shifts.tolist():
         left, right = _common(a.step, b.step, k)
         both = (left >= 0) & (right >= 0)
-        if (left[both] == right[both]).all():
+        inside = int(np.isin(left, shown).sum()), int(np.isin(right, shown).sum())
+        if (left[both] == right[both]).all() and inside == many:
             keep.append(k)
     return np.array(keep, np.int64)
 

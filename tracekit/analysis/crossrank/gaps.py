@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 COMMON, RUNNER_UP = 0.7, 0.5
 """Of the calls in the common window, the share that must fall together, and that no other difference may reach."""
+RIVAL = 0.9
+"""Another difference that reaches this part of the share of the own one rivals it."""
 MAJORITY = 0.5
 """Share of all calls of the shorter recording that must fall together: clocks may differ more than is believed."""
 MOST_PAIRS = 20_000_000
@@ -55,6 +57,27 @@ def strangers(a: Sequence, b: Sequence, i: NDArray[np.intp], j: NDArray[np.intp]
         between = np.minimum(_between(a, i[use]), _between(b, j[use]))
         out[use] = (away > 2 * END_SKEW_NS) & (2 * away > between)
     return out
+
+
+def outside_steps(a: Sequence, b: Sequence, pairs: Mapping[int, int]) -> set[int]:
+    """Messages of b, of pairs (place in a → in b), that lie outside the steps which both recordings show whole.
+
+    Only the count tells these apart, and losses upset it; where both ends leave together, those that do so are sure.
+    """
+    shown = np.intersect1d(a.step[a.step >= 0], b.step[b.step >= 0])
+    both = [(i, j) for i, j in pairs.items() if 0 <= i < len(a)]
+    if not len(shown) or not both:
+        return set()
+    i, j = (np.array(column, np.intp) for column in zip(*both, strict=True))
+    sure = np.isin(a.step[i], shown) & (a.step[i] == b.step[j])
+    known = (a.stop[i] != NO_TIME) & (b.stop[j] != NO_TIME)
+    apart = a.stop[i] - b.stop[j]
+    together = np.zeros(len(i), np.bool_)
+    if int((sure & known).sum()) >= LEAST:
+        away = np.abs(apart - np.median(apart[sure & known]))
+        if float((away[sure & known] <= END_SKEW_NS).mean()) >= SHARP:
+            together = known & (away <= 2 * END_SKEW_NS)
+    return set(j[~sure & ~together].tolist())
 
 
 def _between(s: Sequence, at: NDArray[np.intp]) -> NDArray[np.int64]:
@@ -124,6 +147,32 @@ def _offset(a: Sequence, b: Sequence) -> int | None:
     if int(count[best]) < enough or share[best] < COMMON or (len(others) and others.max() > RUNNER_UP):
         return None
     return middle
+
+
+def rivalled(a: Sequence, b: Sequence, shift: int) -> bool:
+    """Whether another difference of the clocks lets as many ends of equal calls fall together as a shift does.
+
+    Asked where a recording has calls beyond the common part and no step tells, as losses in the middle look so, too.
+    False where too few calls have ends to tell.
+    """
+    i, j = np.arange(len(a))[max(shift, 0) :], np.arange(len(b))[max(-shift, 0) :]
+    n = min(len(i), len(j))
+    shared = np.intersect1d(a.step[a.step >= 0], b.step[b.step >= 0])
+    of_a, of_b = _usable(a), _usable(b)
+    if n == len(a) == len(b) or len(shared) or min(len(of_a), len(of_b)) < COINCIDENCES:
+        return False
+    own = a.stop[i[:n]] - b.stop[j[:n]]
+    own = own[(a.stop[i[:n]] != NO_TIME) & (b.stop[j[:n]] != NO_TIME)]
+    apart = _differences(a, of_a, b, of_b, min(believed(a, b), FAR))
+    if apart is None or not len(apart) or not len(own):
+        return False
+    apart.sort()
+    count = np.searchsorted(apart, apart + END_SKEW_NS, "right") - np.arange(len(apart))
+    share = count / _common(a.stop[of_a], b.stop[of_b], apart)
+    many = count >= COINCIDENCES
+    away = np.abs(apart - np.median(own)) > 2 * END_SKEW_NS
+    mine, theirs = share[many & ~away], share[many & away]
+    return bool(len(theirs) and theirs.max() > RIVAL * (mine.max() if len(mine) else 0.0))
 
 
 def _common(a: NDArray[np.int64], b: NDArray[np.int64], apart: NDArray[np.int64]) -> NDArray[np.int64]:

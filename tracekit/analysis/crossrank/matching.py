@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from tracekit.analysis.crossrank.align import END_SKEW_NS, Aligned, Refused, align, align_by_ends, equal_steps
 from tracekit.analysis.crossrank.clocks import align_clocks
 from tracekit.analysis.crossrank.flat import by_part, entries, gathered
-from tracekit.analysis.crossrank.gaps import match_with_gaps, strangers
+from tracekit.analysis.crossrank.gaps import LEAST, match_with_gaps, outside_steps, rivalled, strangers
 from tracekit.analysis.crossrank.sequences import Signatures, sequence
 from tracekit.analysis.crossrank.streams import Stream, find_streams
 from tracekit.model import NO_TIME
@@ -265,18 +265,20 @@ def _by_order(
     for p in sorted(left):
         if p == base:
             continue
-        found = align(scoped[base], scoped[p]) if stream.kind != "p2p" else Refused("contents-differ")
-        if found == Refused("contents-differ"):  # the same calls may stand in other scopes on other ranks
-            found = _aligned(stream, sequences[base], sequences[p])
+        found = _alignment(stream, scoped, sequences, base, p, friends)
+        one, other = sequences[base], sequences[p]
         if isinstance(found, Aligned):
             pairs = {j + found.shift: j for j in range(len(left[p]))}
-            places[p], odd = friends(sequences[base], sequences[p], pairs)
+            places[p], odd = friends(one, other, pairs)
             how[p] = "order-with-gaps" if odd else "order"
             fits = max(fits, min(len(left[base]), len(left[p]) + found.shift) - max(found.shift, 0))
             out.leave(p, (left[p][j] for j in odd), "contents-differ")
-        elif steps := equal_steps(sequences[base], sequences[p]):
+            if stream.kind == "p2p" and (unsure := outside_steps(one, other, places[p])):
+                places[p] = {i: j for i, j in places[p].items() if j not in unsure}
+                out.leave(p, (left[p][j] for j in unsure), "ambiguous")
+        elif steps := equal_steps(one, other):
             pairs = {i: j for a, b in steps for i, j in zip(a.tolist(), b.tolist(), strict=True)}
-            places[p], odd = friends(sequences[base], sequences[p], pairs)
+            places[p], odd = friends(one, other, pairs)
             how[p] = "order-in-step"
             fits = max(fits, len(places[p]))
             taken = set(places[p].values())
@@ -292,6 +294,23 @@ def _by_order(
             out.leave(p, left[p], why)
         return
     _collect(stream, left, places, how, out)
+
+
+def _alignment(
+    stream: Stream,
+    scoped: dict[int, CallSequence],
+    sequences: dict[int, CallSequence],
+    base: int,
+    p: int,
+    friends: Callable[..., tuple[dict[int, int], list[int]]],
+) -> Aligned | Refused:
+    """The one shift of a recording against the reference; refused where ends would fall together elsewhere, too."""
+    found = align(scoped[base], scoped[p]) if stream.kind != "p2p" else Refused("contents-differ")
+    if found == Refused("contents-differ"):  # the same calls may stand in other scopes on other ranks
+        found = _aligned(stream, sequences[base], sequences[p])
+    if isinstance(found, Aligned) and friends is _friends and rivalled(sequences[base], sequences[p], found.shift):
+        return Refused("ambiguous")
+    return found
 
 
 def _all_friends(a: CallSequence, b: CallSequence, pairs: dict[int, int]) -> tuple[dict[int, int], list[int]]:
@@ -322,10 +341,13 @@ def _check_beyond(
     beyond = {p: {at: j for at, j in m.items() if not 0 <= at < len(left[base])} for p, m in places.items()}
     first = max(beyond, key=lambda p: len(beyond[p]))
     for p in beyond:
-        common = {beyond[first][at]: j for at, j in beyond[p].items() if at in beyond[first]}
-        if p == first or not common:
+        doubtful = {j for at, j in beyond[p].items() if at in beyond[first]}
+        if p == first or not doubtful:
             continue
-        odd = set(friends(sequences[first], sequences[p], common)[1])
+        common = {places[first][at]: j for at, j in places[p].items() if at in places[first]}
+        odd = doubtful.intersection(friends(sequences[first], sequences[p], common)[1])
+        if len(common) < LEAST and friends is _friends:  # too few to tell friends
+            odd = doubtful
         places[p] = {at: j for at, j in places[p].items() if j not in odd}
         out.leave(p, (left[p][j] for j in odd), "contents-differ")
 

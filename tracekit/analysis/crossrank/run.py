@@ -8,7 +8,6 @@ import numpy as np
 from msgspec import Struct, field
 
 from tracekit.analysis.crossrank.blame import Blame
-from tracekit.analysis.crossrank.clocks import align_clocks
 from tracekit.analysis.crossrank.columns import CallColumns, load
 from tracekit.analysis.crossrank.flat import by_part, entries, flatten, gathered
 from tracekit.analysis.crossrank.imbalance import imbalance_rows
@@ -23,6 +22,7 @@ from tracekit.analysis.crossrank.tables import (
     match_rows,
     unmatched_findings,
 )
+from tracekit.analysis.crossrank.verify import settle
 from tracekit.analysis.crossrank.waiting import waits
 from tracekit.model import NO_TIME
 
@@ -67,7 +67,7 @@ def cross_rank(
     parts = [load(one) for one in inputs]
     matched = match(parts, ids=ids)
     matched.matches = _in_order(parts, matched.matches)
-    clocks = align_clocks(parts, matched.matches)
+    clocks = settle(parts, matched)
     flat = flatten(parts, matched.matches, clocks)
     split = waits(parts, matched.matches, flat, world)
     rows = match_rows(parts, matched.matches, flat, split, world)

@@ -1,0 +1,136 @@
+"""Matches that no id tells are checked against the clocks that all matches together show; the refuted ones are undone.
+
+A synchronising call ends on no rank before it began on another, a message is not received before it was sent, and a
+receiver that is there already does not leave long after the message came. Losses in the middle of recordings can leave
+sequences that look alike; the pairs are then of different calls, and break these laws.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tracekit.analysis.crossrank.align import END_SKEW_NS
+from tracekit.analysis.crossrank.clocks import align_clocks
+from tracekit.analysis.crossrank.columns import shared
+from tracekit.analysis.crossrank.flat import flatten, gathered
+from tracekit.analysis.crossrank.gaps import LEAST, SHARP
+from tracekit.analysis.crossrank.sequences import SYNCHRONISING
+from tracekit.model import NO_TIME
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from tracekit.analysis.crossrank.clocks import Clock
+    from tracekit.analysis.crossrank.columns import RankCalls
+    from tracekit.analysis.crossrank.flat import Flat
+    from tracekit.analysis.crossrank.matching import Match, Matched
+
+REFUTED = "clocks-differ"
+_BY_ID = "comms-id"
+_NUMBERED = "seq"
+_TRUST = 0.95
+"""Sequence numbers of a group are believed unless more of its calls break the laws."""
+_ROUNDS = 3
+"""Undone matches may have bent the clocks: look again, so often."""
+
+
+def settle(parts: Sequence[RankCalls], matched: Matched) -> list[Clock]:
+    """Undo the matches that break the laws, in place; the clocks of all recordings from what is left."""
+    clocks = align_clocks(parts, matched.matches)
+    for _ in range(_ROUNDS):
+        wrong = _refuted(parts, matched.matches, clocks)
+        if not wrong.any():
+            break
+        for m in (m for m, no in zip(matched.matches, wrong.tolist(), strict=True) if no):
+            for p, r in zip(m.parts, m.rows, strict=True):
+                matched.unmatched[p][r] = REFUTED
+        matched.matches = [m for m, no in zip(matched.matches, wrong.tolist(), strict=True) if not no]
+        clocks = align_clocks(parts, matched.matches)
+    return clocks
+
+
+def _refuted(parts: Sequence[RankCalls], matches: Sequence[Match], clocks: Sequence[Clock]) -> NDArray[np.bool_]:
+    """Which matches to undo."""
+    wrong = np.zeros(len(matches), np.bool_)
+    if all(m.how == _BY_ID for m in matches):
+        return wrong
+    flat = flatten(parts, matches, clocks)
+    how = np.array([m.how for m in matches])
+    streams: dict[int, int] = {}
+    stream = np.array([streams.setdefault(id(m.stream), len(streams)) for m in matches], np.int64)
+    wrong = _broken(parts, matches, flat, clocks) | _late(parts, matches, flat, clocks, stream)
+    step = gathered(flat.of, flat.row, [p.number["step"] for p in parts])[flat.first]
+    _, place = np.unique(np.stack([stream, step]), axis=1, return_inverse=True)  # losses shift what follows them, too
+    place = place.reshape(-1)
+    wrong |= _across_steps(parts, flat)
+    wrong = (np.bincount(place, wrong) > 0)[place] | _infeasible(flat, clocks)
+    numbered = how == _NUMBERED
+    share = np.bincount(stream, wrong & numbered, len(streams)) / np.maximum(np.bincount(stream, numbered), 1)
+    wrong[numbered] = (share > 1 - _TRUST)[stream[numbered]]
+    wrong[how == _BY_ID] = False
+    return wrong
+
+
+def _across_steps(parts: Sequence[RankCalls], flat: Flat) -> NDArray[np.bool_]:
+    """Matches of calls in steps that markers number differently."""
+    step = gathered(
+        flat.of, flat.row, [p.number["step"] if p.markers else np.full(len(p), NO_TIME, np.int64) for p in parts]
+    )
+    least = flat.least(np.where(step == NO_TIME, np.iinfo(np.int64).max, step))
+    return np.asarray(least < flat.most(step), np.bool_)
+
+
+def _infeasible(flat: Flat, clocks: Sequence[Clock]) -> NDArray[np.bool_]:
+    """Matches with a recording whose calls fit no clock: they can hardly be the same calls."""
+    bad = np.array([c.method == "infeasible" for c in clocks], np.bool_)
+    return ~flat.all(~bad[flat.part])
+
+
+def _broken(
+    parts: Sequence[RankCalls], matches: Sequence[Match], flat: Flat, clocks: Sequence[Clock]
+) -> NDArray[np.bool_]:
+    """Synchronising calls that end on one rank before they begin on another, whatever the clocks' error."""
+    codes, names = shared(parts, "op")
+    op = gathered(flat.of, flat.row, codes)[flat.first]
+    p2p = np.array([m.stream.kind == "p2p" for m in matches], np.bool_)
+    together = np.array([name in SYNCHRONISING for name in names], np.bool_)[op] & ~p2p & flat.all(~flat.peers_lack)
+    end = gathered(flat.of, flat.row, [c.place(p.end) for p, c in zip(parts, clocks, strict=True)])
+    start = gathered(flat.of, flat.row, [c.place(p.start) for p, c in zip(parts, clocks, strict=True)])
+    known = (flat.component >= 0) & (start != NO_TIME) & (end != NO_TIME)
+    one = flat.all(known) & (flat.least(flat.component) == flat.most(flat.component))
+    slack = END_SKEW_NS + 2 * flat.most(flat.error)
+    out: NDArray[np.bool_] = one & together & (flat.most(start) - flat.least(end) > slack)
+    return out
+
+
+def _late(
+    parts: Sequence[RankCalls], matches: Sequence[Match], flat: Flat, clocks: Sequence[Clock], stream: NDArray[np.int64]
+) -> NDArray[np.bool_]:
+    """Messages received before they were sent; and, where receivers of a stream are seen to leave at once when both
+    are there, those whose receiver stayed on.
+    """
+    out = np.zeros(len(matches), np.bool_)
+    ranks = np.array([p.rank for p in parts], np.int64)
+    source = np.array([m.stream.pair[0] if m.stream.pair and m.stream.kind == "p2p" else -1 for m in matches], np.int64)
+    at = np.flatnonzero(source >= 0)
+    sent = flat.first[at] + (ranks[flat.part[flat.first[at]]] != source[at])
+    got = 2 * flat.first[at] + 1 - sent
+    end = gathered(flat.of, flat.row, [c.place(p.end) for p, c in zip(parts, clocks, strict=True)])[got]
+    begin, there = flat.arrival[sent], flat.arrival[got]
+    known = (flat.component[sent] >= 0) & (flat.component[sent] == flat.component[got])
+    known &= (end != NO_TIME) & (begin != NO_TIME) & (there != NO_TIME)
+    at, sent, got, end, begin, there = (column[known] for column in (at, sent, got, end, begin, there))
+    slack = END_SKEW_NS + flat.error[sent] + flat.error[got]
+    out[at] = end < begin - slack
+    took = end - np.maximum(begin, there)
+    order = np.lexsort((took, stream[at]))
+    for mine in np.split(order, np.flatnonzero(np.diff(stream[at][order])) + 1):
+        if len(mine) >= LEAST:
+            away = np.abs(took[mine] - took[mine[len(mine) // 2]])
+            if float((away <= END_SKEW_NS).mean()) >= SHARP:
+                out[at[mine]] |= away > slack[mine] + END_SKEW_NS
+    return out
