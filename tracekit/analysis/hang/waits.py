@@ -59,8 +59,16 @@ def find_waits(dumps: Mapping[int, RankDump], groups: Mapping[GroupKey, GroupSta
         front = _front(dump, groups)
         if front is not None:
             out.fronts[rank] = front
+    known: dict[tuple[GroupKey, int | None], tuple[Held, dict[int, bool]]] = {}
     for rank, front in out.fronts.items():
-        edges = list(_p2p(front, dumps, out) if front.is_p2p else _collective(front, dumps, groups[front.group], out))
+        if front.is_p2p:
+            edges = list(_p2p(front, dumps, out))
+        else:
+            call = front.group, front.seq
+            if call not in known:
+                begun = _started(front, dumps, groups[front.group])
+                known[call] = list(_held(front, dumps, groups[front.group], begun, out)), begun
+            edges = list(_collective(front, *known[call], out))
         out.edges[rank] = edges
         if not edges and rank not in out.passed:
             out.together.add(rank)
@@ -88,31 +96,46 @@ def _open(mine: Progress) -> bool:
     return mine.enqueued is not None and mine.completed is not None and mine.enqueued > mine.completed
 
 
-def _collective(front: Front, dumps: Mapping[int, RankDump], group: GroupState, out: Waits) -> Iterable[Edge]:
+_PASSED = "passed"
+Held = list[tuple[int, str]]
+
+
+def _collective(front: Front, held: Held, begun: Mapping[int, bool], out: Waits) -> Iterable[Edge]:
+    """held: what `_held` says of the call, the same for all who wait for it."""
+    passed = []
+    for m, why in held:
+        if m == front.rank:
+            continue
+        if why == _PASSED:
+            passed.append(m)
+        elif why != NOT_STARTED or begun.get(front.rank):
+            yield Edge(front.rank, m, why)
+    if passed:
+        out.passed[front.rank] = tuple(passed)
+
+
+def _held(
+    front: Front, dumps: Mapping[int, RankDump], group: GroupState, begun: Mapping[int, bool], out: Waits
+) -> Iterable[tuple[int, str]]:
+    """(member, why it holds up who waits for this call) for those that do, in order; or that it has passed it."""
     seq = front.seq
     if seq is None:
         return
-    passed = []
-    begun = _started(front, dumps, group)
     for m in group.members:
-        if m == front.rank:
-            continue
         if m not in dumps:
-            yield Edge(front.rank, m, NO_DUMP)
+            yield m, NO_DUMP
             continue
         other = group.progress.get(m)
         if other is None or (other.enqueued is not None and other.enqueued < seq):
-            yield Edge(front.rank, m, MISSING)
+            yield m, MISSING
         elif other.enqueued is None and m not in out.fronts:
-            yield Edge(front.rank, m, UNTOLD)
+            yield m, UNTOLD
         elif other.completed is not None and other.completed >= seq:
-            passed.append(m)
+            yield m, _PASSED
         elif (theirs := out.fronts.get(m)) is not None and (theirs.group, theirs.seq) != (front.group, seq):
-            yield Edge(front.rank, m, BEHIND)
-        elif front.rank in begun and begun[front.rank] and begun.get(m) is False:
-            yield Edge(front.rank, m, NOT_STARTED)
-    if passed:
-        out.passed[front.rank] = tuple(passed)
+            yield m, BEHIND
+        elif begun.get(m) is False:
+            yield m, NOT_STARTED
 
 
 def _started(front: Front, dumps: Mapping[int, RankDump], group: GroupState) -> dict[int, bool]:
