@@ -91,3 +91,10 @@ def test_rows_of_a_table_are_what_arrow_gives_for_any_slice() -> None:
         for n in range(6):
             part = pa.concat_tables([data.slice(at, n), data.slice(n)]).unify_dictionaries()
             assert to_rows(part) == part.to_pylist()
+
+
+def test_a_name_that_stands_twice_is_one_word_of_the_dictionary() -> None:
+    codes, missing = np.array([0, 2, 3, 1, 0], np.int32), np.array([False, False, False, True, False])
+    array = encoded(codes, ["a", "unused", "b", "a"], missing)
+    assert array.to_pylist() == ["a", "b", "a", None, "a"]
+    assert array.dictionary.to_pylist() == ["a", "b"]

@@ -103,15 +103,17 @@ def spread(values: Sequence[Any], which: NDArray[np.int64], type_: pa.DataType) 
 
 
 def encoded(codes: NDArray[np.int32], names: Sequence[str], missing: NDArray[np.bool_] | None = None) -> pa.Array[Any]:
-    """Dictionary array of the names in use (codes are renumbered, so unused names are not stored)."""
+    """Dictionary array of the names in use: codes are renumbered, so that no name is stored unused or twice."""
     own = codes if missing is None else codes[~missing]
     seen = np.zeros(len(names), np.bool_)
     seen[own] = True
-    dense = np.cumsum(seen, dtype=np.int32) - np.int32(1)
+    used = np.flatnonzero(seen)
+    number: dict[str, int] = {}
+    dense = np.zeros(len(names), np.int32)
+    dense[used] = [number.setdefault(names[c], len(number)) for c in used.tolist()]
     full = np.zeros(len(codes), np.int32)
     full[slice(None) if missing is None else ~missing] = dense[own]
-    words = from_text([names[c] for c in np.flatnonzero(seen).tolist()])
-    return pa.DictionaryArray.from_arrays(from_numpy(full, pa.int32(), missing), words)
+    return pa.DictionaryArray.from_arrays(from_numpy(full, pa.int32(), missing), from_text(list(number)))
 
 
 def from_words(values: Sequence[str | None]) -> pa.Array[Any]:

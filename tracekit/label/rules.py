@@ -21,7 +21,7 @@ from tracekit.label.matching import FIELDS, TIERS, Expectation, FactRule, LabelR
 from tracekit.label.place import PLACES
 from tracekit.label.references import Words
 from tracekit.label.schema import Field, Place, check, compiled, read_rule_file, toml_of
-from tracekit.label.shipped import tables_of, texts
+from tracekit.label.shipped import texts
 from tracekit.label.steps import UNRANKED, USER_RANK, StepRule
 from tracekit.label.vocabulary import C10dOp, DType, Vocabulary, squash
 from tracekit.model import Kind
@@ -231,8 +231,7 @@ def _entry(rules: Rules, table: str, raw: dict[str, Any], place: Place) -> None:
 
 
 def _read(rules: Rules, text: str, name: str, *, shipped: bool = False) -> None:
-    data = (tables_of(text) if shipped else None) or toml_of(text, name)
-    for table, entries in data.items():
+    for table, entries in toml_of(text, name).items():
         if table in LAYOUT_TABLES:
             continue  # read by label.layout.tables
         if table not in _SCHEMA:

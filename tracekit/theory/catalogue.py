@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import tomli
 
 from tracekit.theory.errors import OutsideDomain
 from tracekit.theory.machine import Hardware
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 @cache
 def _data(name: str) -> dict[str, Any]:
-    return tomllib.loads((Path(__file__).with_name("data") / name).read_text("utf-8"))
+    return tomli.loads((Path(__file__).with_name("data") / name).read_text("utf-8"))
 
 
 def model_names() -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from tracekit.errors import RuleError
 from tracekit.label.schema import Field, Place, check, read_rule_file, toml_of
-from tracekit.label.shipped import tables_of, texts
+from tracekit.label.shipped import texts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -117,8 +117,7 @@ def load_tables(extra_files: Iterable[str | Path] = ()) -> LayoutTables:
 
     Raises RuleError naming file, rule and field.
     """
-    base = texts()["layouts.toml"]
-    entries = _read(tables_of(base) or toml_of(base, "layouts.toml"), "layouts.toml")
+    entries = _read(toml_of(texts()["layouts.toml"], "layouts.toml"), "layouts.toml")
     for path in map(Path, extra_files):
         extra = _read(toml_of(read_rule_file(path), str(path)), str(path))
         entries = extra | {k: v for k, v in entries.items() if k not in extra}

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import tomllib
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import tomli
 from msgspec import Struct
 
 from tracekit.errors import UsageError
@@ -104,7 +104,7 @@ def load_toml(path: Path, what: str) -> dict[str, Any]:
             raise UsageError(f"{what} {path}: no regular file; give a TOML file")
         if path.exists() and path.stat().st_size > MAX_FILE:
             raise UsageError(f"{what} {path}: larger than {MAX_FILE >> 20} MiB")
-        return tomllib.loads(path.read_text("utf-8"))
+        return tomli.loads(path.read_text("utf-8"))
     except (OSError, UnicodeDecodeError) as e:
         raise UsageError(f"{what} {path}: cannot be read ({e})") from e
     except (ValueError, RecursionError) as e:  # ValueError: also a number with thousands of digits
