@@ -184,4 +184,5 @@ def _codes(column: pa.ChunkedArray[Any]) -> tuple[NDArray[np.int32], list[str]]:
 
 def distinct(values: NDArray[Any]) -> list[int]:
     """Distinct values, ascending; quick where they are all equal."""
-    return values[:1].tolist() if (values == values[:1]).all() else np.unique(values).tolist()
+    found: list[int] = (values[:1] if (values == values[:1]).all() else np.unique(values)).tolist()
+    return found

@@ -82,10 +82,10 @@ def split_rank(
         here = device == number
         if not steps:
             continue
-        mine = (ts, end, call) if here.all() else (ts[here], end[here], call[here])
-        low, high = int(mine[0].min()), int(mine[1].max())
+        begin, finish, owner = ts[here], end[here], call[here]
+        low, high = int(begin.min()), int(finish.max())
         edges = np.array([low, steps[0]["ts_ns"], *(s["ts_ns"] + s["dur_ns"] for s in steps), high], np.int64)
-        windows = _windows(*mine, keys, key, start, wait, edges)
+        windows = _windows(begin, finish, owner, keys, key, start, wait, edges)
         total: dict[str, Split] = defaultdict(Split)
         for window in windows:
             for (strategy, _, _), part in window.rows.items():
