@@ -118,12 +118,11 @@ def join(inputs: Sequence[RankInput], matches: Sequence[Row]) -> Joint:
         parts.append(np.full(n + 1, p, np.int32))
         locals_.append(np.append(np.arange(n, dtype=np.int32), np.int32(-1)))
         steps.append(np.append(_home(g, numbers), np.int32(-1)))
-    time, kind, part, local, step = map(np.concatenate, (times, kinds, parts, locals_, steps))
-    none, ends = np.empty(0, np.int64), np.empty(0, np.int32)
-    why = np.empty(0, np.int16)
-    match = np.full(len(time), NO_TIME, np.int64)
+    nobody, none = np.empty(0, np.int32), np.empty(0, np.int64)
     out = Joint(
-        list(inputs), time, kind, part, local, step, ends, ends, none, none, why, [], match, numbers, []
+        list(inputs), np.concatenate(times), np.concatenate(kinds), np.concatenate(parts), np.concatenate(locals_),
+        np.concatenate(steps), nobody, nobody, none, none, np.empty(0, np.int16), [],
+        np.full(sum(map(len, times)), NO_TIME, np.int64), numbers, [],
     )  # fmt: skip
     _mark_steps(out)
     _connect(out, _tie(out, matches))

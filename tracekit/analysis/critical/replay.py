@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tracekit.analysis.critical.joint import Joint
     from tracekit.analysis.critical.parts import Flags, Ints
 
-Change = tuple["NDArray[np.intp]", "Ints | int"]
+Change = tuple["NDArray[np.intp]", "Ints"]
 """Edges within steps, and their new ns."""
 CELLS, FEWEST = 1 << 22, 4
 """Runs at a time: as many as keep so few times of nodes at hand, but these at least."""
@@ -51,7 +51,7 @@ class Replay:
         self.fixed = np.where(free, 0, joint.time[src])
         self._sweep(np.where(free, self.place[src], n), into, np.cumsum([len(level) for level in levels]).tolist())
 
-    def _sweep(self, src: Ints, into: Ints, ends: list[int]) -> None:
+    def _sweep(self, src: NDArray[np.int32], into: NDArray[np.int32], ends: list[int]) -> None:
         """What `run` does one after the other: (edges from, to, levels), and of each level (sources, edges from, to,
         first edge of each node, nodes from, to).
         """
@@ -79,14 +79,14 @@ class Replay:
             some = [self._sorted(*change()) for change in changes[at : at + size]]
             yield from self._run(known, some)[self.place[nodes]].T
 
-    def _sorted(self, edges: NDArray[np.intp], ns: Ints | int) -> tuple[Ints, Ints]:
+    def _sorted(self, edges: NDArray[np.intp], ns: Ints) -> tuple[NDArray[np.int32], Ints]:
         """A change in the order of edges here, with the time of what is fixed."""
         where = self.position[edges]
         order = np.argsort(where)
         where = where[order]
-        return where, self.fixed[where] + (ns if isinstance(ns, int) else ns[order])
+        return where, self.fixed[where] + ns[order]
 
-    def _run(self, known: Ints, changes: Sequence[tuple[Ints, Ints]]) -> Ints:
+    def _run(self, known: Ints, changes: Sequence[tuple[NDArray[np.int32], Ints]]) -> Ints:
         """Times (N + 1, runs) in order of level; known: ns of each edge of these, and the time of what is fixed."""
         out = np.empty((len(self.place) + 1, len(changes)), np.int64)
         out[: len(self.given)], out[-1] = self.given[:, None], 0  # a node more, at 0
@@ -106,7 +106,7 @@ class Replay:
 
 def unchanged() -> Change:
     """No change."""
-    return np.empty(0, np.intp), 0
+    return np.empty(0, np.intp), np.empty(0, np.int64)
 
 
 def _starts(joint: Joint) -> Flags:
@@ -117,7 +117,7 @@ def _starts(joint: Joint) -> Flags:
     return out
 
 
-def _levels(n: int, src: Ints, dst: Ints) -> list[NDArray[np.intp]]:
+def _levels(n: int, src: NDArray[np.int32], dst: NDArray[np.int32]) -> list[NDArray[np.intp]]:
     """Nodes by the length of the longest chain of edges before them."""
     waiting = np.bincount(dst, minlength=n)
     dst = dst[np.argsort(src, kind="stable")]

@@ -247,7 +247,12 @@ class Changes:
         busy = np.zeros(len(j.inputs) * len(j.steps), np.int64)
         np.add.at(busy, self.group[once], self.weight[once])
         floor = busy.reshape(len(j.inputs), len(j.steps)).max(axis=0)
-        return Case("perfect-overlap", strategy, lambda: (edges, 0), floor=dict(enumerate(floor.tolist())))
+        return Case(
+            "perfect-overlap",
+            strategy,
+            lambda: (edges, np.zeros(len(edges), np.int64)),
+            floor=dict(enumerate(floor.tolist())),
+        )
 
 
 def _slow(loads: Mapping[int, dict[int, int]], *, alike: bool) -> list[tuple[int, dict[int, float], int]]:
