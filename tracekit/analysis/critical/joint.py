@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -245,9 +246,10 @@ def _tied(
     size, last: of each match, how many are here and when the last came.
     """
     here, last = np.repeat(size, size), np.repeat(last, size)
-    of = [(m["kind"] == "p2p", m["reason"] is None, m["src_rank"]) for m in matches]
-    p2p, split = (np.array([m[i] for m in of], np.bool_)[match] for i in (0, 1))
-    sender = np.array([NO_TIME if m[2] is None else m[2] for m in of], np.int64)[match]
+    kinds, reasons, senders = (map(itemgetter(name), matches) for name in ("kind", "reason", "src_rank"))
+    p2p = np.array([kind == "p2p" for kind in kinds], np.bool_)[match]
+    split = np.array([reason is None for reason in reasons], np.bool_)[match]
+    sender = np.array([NO_TIME if rank is None else rank for rank in senders], np.int64)[match]
     ranks = np.array([NO_TIME if one.rank is None else one.rank for one in j.inputs], np.int64)
     sends = ranks[calls.part[call]] == sender
     out: Flags = np.where(p2p, (here > 1) & (~sends | (j.time[calls.done[call]] >= last)), split)
@@ -299,7 +301,7 @@ def _connect(j: Joint, calls: Sequence[_Edges]) -> None:
     ends = [g.dst + at for g, at in zip(graphs, base, strict=False)]
     j.src = np.concatenate([*begins, *(e.src.astype(np.int32) for e in calls)])
     j.dst = np.concatenate([*ends, *(e.dst.astype(np.int32) for e in calls)])
-    j.weight = np.concatenate([*(g.parts.sum(axis=1) for g in graphs), *(e.ns for e in calls)])
+    j.weight = np.concatenate([*(np.einsum("ij->i", g.parts.astype(np.int64)) for g in graphs), *(e.ns for e in calls)])
     j.compute = np.zeros(len(j.src), np.int64)
     own = sum(len(g.src) for g in graphs)
     np.concatenate([g.parts[:, Part.COMPUTE] for g in graphs], out=j.compute[:own])

@@ -41,8 +41,8 @@ class Replay:
         self.place = np.empty(n, np.int32)
         self.place[order] = np.arange(n, dtype=np.int32)
         self.given = joint.time[order[: n - np.count_nonzero(degree)]]
-        self.edges = np.empty(len(active), np.intp)
-        self.edges[_slots(groups)] = active[np.argsort(self.place[dst], kind="stable")]
+        self.edges = active[np.argsort(self.place[dst], kind="stable")]
+        _turn(self.edges, groups.tolist())
         self.position = np.empty(len(inside), np.int32)
         self.position[self.edges] = np.arange(len(active), dtype=np.int32)
         free, src = free[self.edges], joint.src[self.edges]
@@ -81,14 +81,15 @@ class Replay:
             some = [self._sorted(*change()) for change in changes[at : at + size]]
             yield from self._run(known, some)[self.place[nodes]].T
 
-    def _sorted(self, edges: NDArray[np.intp], ns: Ints) -> tuple[NDArray[np.int32], Ints]:
+    def _sorted(self, edges: NDArray[np.intp], ns: Ints) -> tuple[NDArray[np.intp], Ints]:
         """A change in the order of edges here, with the time of what is fixed."""
-        where = self.position[edges]
-        order = np.argsort(where)
-        where = where[order]
-        return where, self.fixed[where] + ns[order]
+        at = self.position[edges]
+        changed, new = np.zeros(len(self.edges), np.bool_), np.empty(len(self.edges), np.int64)
+        changed[at], new[at] = True, ns
+        where = np.flatnonzero(changed)  # faster than to sort them
+        return where, self.fixed[where] + new[where]
 
-    def _run(self, known: Ints, changes: Sequence[tuple[NDArray[np.int32], Ints]]) -> Ints:
+    def _run(self, known: Ints, changes: Sequence[tuple[NDArray[np.intp], Ints]]) -> Ints:
         """Times (N + 1, runs) in order of level; known: ns of each edge of these, and the time of what is fixed."""
         out = np.empty((len(self.place) + 1, len(changes)), np.int64)
         out[: len(self.given)], out[-1] = self.given[:, None], 0  # a node more, at 0
@@ -138,14 +139,14 @@ def _groups(levels: list[NDArray[np.intp]], degree: NDArray[np.intp]) -> tuple[N
     return order, np.stack([*np.divmod(key[first], number), size], axis=1)
 
 
-def _slots(groups: Ints) -> Ints:
-    """Where edges in order of what they lead to go, so that the first ones into all nodes of a group come first."""
-    _, degree, size = groups.T
-    of = np.repeat(np.arange(len(groups)), degree * size)
-    first = np.cumsum(degree * size) - degree * size
-    node, which = np.divmod(np.arange(len(of)) - first[of], degree[of])
-    out: Ints = first[of] + which * size[of] + node
-    return out
+def _turn(edges: NDArray[np.intp], groups: list[list[int]]) -> None:
+    """Reorder edges, here node by node, so that in each group the first ones of all nodes come first, then the second."""
+    at = 0
+    for _, degree, size in groups:
+        own = edges[at : at + degree * size]
+        if degree > 1 and size > 1:
+            own[:] = own.reshape(size, degree).T.ravel()
+        at += degree * size
 
 
 def _levels(n: int, src: NDArray[np.int32], dst: NDArray[np.int32]) -> list[NDArray[np.intp]]:
