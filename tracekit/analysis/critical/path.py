@@ -118,7 +118,7 @@ class Walk:
         part, begins = j.part[nodes].astype(np.int64), edges < 0
         until = j.time[nodes]
         length = until - np.where(begins, start, j.time[j.src[edges]])
-        parts = np.where(begins[:, None], 0, j.parts[edges])
+        parts = np.where(begins[:, None], 0, j.parts(edges))
         on_host = np.array([one.graph.on_host for one in j.inputs], np.bool_)[part]
         p = pieces_of(parts, until, length, start, on_host)
         at = {name: column[p.edge] for name, column in self._about(part, nodes).items()}

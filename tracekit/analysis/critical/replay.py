@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,10 +15,12 @@ if TYPE_CHECKING:
     from tracekit.analysis.critical.joint import Joint
     from tracekit.analysis.critical.parts import Flags, Ints
 
-Change = tuple["NDArray[np.intp]", "Ints | int"]
+Change = tuple["NDArray[np.intp]", "Ints"]
 """Edges within steps, and their new ns."""
-CELLS, FEWEST = 3 << 18, 4
-"""Runs at a time: as many as keep so few durations of edges at hand, but these at least."""
+CELLS, FEWEST = 1 << 22, 4
+"""Runs at a time: as many as keep so few times of nodes at hand, but these at least."""
+BLOCK = 1 << 13
+"""Edges whose durations are at hand at a time, or those of one level."""
 
 
 class Replay:
@@ -36,25 +38,33 @@ class Replay:
         given[joint.dst[inside]] = False
         levels = [np.flatnonzero(given), levels[0][~given[levels[0]]], *levels[1:]] if n else []
         order = np.concatenate([*levels, np.empty(0, np.intp)])
-        self.place = np.empty(n, np.intp)
-        self.place[order] = np.arange(n)
-        self.time = joint.time[order]
+        self.place = np.empty(n, np.int32)
+        self.place[order] = np.arange(n, dtype=np.int32)
+        self.given = joint.time[np.flatnonzero(given)]
         active = np.flatnonzero(inside)
         into = self.place[joint.dst[active]]
-        by_target = np.argsort(into, kind="stable")
+        by_target = np.argsort(into)
         self.edges, into = active[by_target], into[by_target]
+        self.position = np.empty(len(joint.src), np.int32)
+        self.position[self.edges] = np.arange(len(self.edges), dtype=np.int32)
         free, src = free[self.edges], joint.src[self.edges]
         self.fixed = np.where(free, 0, joint.time[src])
         self._sweep(np.where(free, self.place[src], n), into, np.cumsum([len(level) for level in levels]).tolist())
 
-    def _sweep(self, src: Ints, into: Ints, ends: list[int]) -> None:
-        """What `run` does one after the other: (sources, edges from, to, first edge of each node, nodes from, to)."""
-        bounds = np.append(0, np.cumsum(np.bincount(into, minlength=len(self.time))))
-        self.levels = []
+    def _sweep(self, src: NDArray[np.int32], into: NDArray[np.int32], ends: list[int]) -> None:
+        """What `run` does one after the other: (edges from, to, levels), and of each level (sources, edges from, to,
+        first edge of each node, nodes from, to).
+        """
+        bounds = np.append(0, np.cumsum(np.bincount(into, minlength=len(self.place))))
+        self.blocks: list[tuple[int, int, list[Any]]] = []
+        start, levels = 0, []
         for a, b in pairwise(ends):
             low, high = int(bounds[a]), int(bounds[b])
             if a < b:
-                self.levels.append((src[low:high], low, high, bounds[a:b] - low, a, b))
+                levels.append((src[low:high], low - start, high - start, bounds[a:b] - low, a, b))
+            if high - start >= BLOCK or b == ends[-1]:
+                self.blocks.append((start, high, levels))
+                start, levels = high, []
 
     def run(self, weight: Ints) -> Ints:
         """Times of all nodes (N) ns; weight: (M) ns of each edge."""
@@ -64,32 +74,39 @@ class Replay:
     def runs(self, weight: Ints, changes: Sequence[Callable[[], Change]], nodes: Ints) -> Iterator[Ints]:
         """Times of some nodes with each of the changes, in order."""
         known = weight[self.edges] + self.fixed
-        position = np.empty(len(weight), np.int64)
-        position[self.edges] = np.arange(len(self.edges))
-        size = max(CELLS // max(len(self.edges), 1), FEWEST)
+        size = max(CELLS // max(len(self.place), 1), FEWEST)
         for at in range(0, len(changes), size):
-            some = changes[at : at + size]
-            columns = np.repeat(known, len(some)).reshape(-1, len(some))
-            for i, change in enumerate(some):
-                edges, ns = change()
-                where = position[edges]
-                columns[where, i] = ns + self.fixed[where]
-            yield from self._run(columns)[self.place[nodes]].T
+            some = [self._sorted(*change()) for change in changes[at : at + size]]
+            yield from self._run(known, some)[self.place[nodes]].T
 
-    def _run(self, known: Ints) -> Ints:
+    def _sorted(self, edges: NDArray[np.intp], ns: Ints) -> tuple[NDArray[np.int32], Ints]:
+        """A change in the order of edges here, with the time of what is fixed."""
+        where = self.position[edges]
+        order = np.argsort(where)
+        where = where[order]
+        return where, self.fixed[where] + ns[order]
+
+    def _run(self, known: Ints, changes: Sequence[tuple[NDArray[np.int32], Ints]]) -> Ints:
         """Times (N + 1, runs) in order of level; known: ns of each edge of these, and the time of what is fixed."""
-        out = np.zeros((len(self.time) + 1, known.shape[1]), np.int64)  # a node more, at 0
-        out[:-1] = self.time[:, None]
-        for src, low, high, first, a, b in self.levels:
-            through = out.take(src, axis=0)
-            through += known[low:high]
-            np.maximum.reduceat(through, first, axis=0, out=out[a:b])
+        out = np.empty((len(self.place) + 1, len(changes)), np.int64)
+        out[: len(self.given)], out[-1] = self.given[:, None], 0  # a node more, at 0
+        bounds = [low for low, _, _ in self.blocks] + [len(known)]
+        cuts = [np.searchsorted(where, bounds).tolist() for where, _ in changes]
+        for i, (low, high, levels) in enumerate(self.blocks):
+            ns = np.repeat(known[low:high], len(changes)).reshape(-1, len(changes))
+            for run, ((where, changed), cut) in enumerate(zip(changes, cuts, strict=True)):
+                some = slice(cut[i], cut[i + 1])
+                ns[where[some] - low, run] = changed[some]
+            for src, first_edge, last_edge, first, a, b in levels:
+                through = out.take(src, axis=0)
+                through += ns[first_edge:last_edge]
+                np.maximum.reduceat(through, first, axis=0, out=out[a:b])
         return out
 
 
 def unchanged() -> Change:
     """No change."""
-    return np.empty(0, np.intp), 0
+    return np.empty(0, np.intp), np.empty(0, np.int64)
 
 
 def _starts(joint: Joint) -> Flags:
@@ -100,7 +117,7 @@ def _starts(joint: Joint) -> Flags:
     return out
 
 
-def _levels(n: int, src: Ints, dst: Ints) -> list[NDArray[np.intp]]:
+def _levels(n: int, src: NDArray[np.int32], dst: NDArray[np.int32]) -> list[NDArray[np.intp]]:
     """Nodes by the length of the longest chain of edges before them."""
     waiting = np.bincount(dst, minlength=n)
     dst = dst[np.argsort(src, kind="stable")]

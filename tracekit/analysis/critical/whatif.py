@@ -11,7 +11,7 @@ import numpy as np
 from msgspec import Struct
 
 from tracekit.analysis.critical.joint import HUB
-from tracekit.analysis.critical.parts import NodeKind, Part
+from tracekit.analysis.critical.parts import NodeKind
 from tracekit.analysis.critical.path import NOT_WAITING
 from tracekit.analysis.critical.replay import Replay, unchanged
 from tracekit.model import NO_TIME
@@ -54,7 +54,7 @@ class Changes:
     def __init__(self, joint: Joint, stages: Mapping[int, int]) -> None:
         self.joint, self.stages = joint, stages
         self.weight = joint.weight
-        self.compute = joint.parts[:, Part.COMPUTE]
+        self.compute = joint.compute
         self.part, self.step = joint.part[joint.dst], joint.step[joint.dst]
         both = (self.part >= 0) & (self.step >= 0)
         self.group = np.where(both, self.part.astype(np.int64) * len(joint.steps) + self.step, -1)
@@ -159,7 +159,9 @@ class Changes:
             group = p * len(self.joint.steps) + s
             mine = rows[np.searchsorted(groups, group, "left") : np.searchsorted(groups, group, "right")]
             rest = by_place.get(REST, 1.0)
-            factor = np.array([by_place.get(place, rest) for place in self.issued[mine].tolist()])
+            factor: Any = rest
+            if by_place.keys() != {REST}:
+                factor = np.array([by_place.get(place, rest) for place in self.issued[mine].tolist()])
             edges.append(mine)
             added.append(np.rint(self.compute[mine] * (factor - 1)).astype(np.int64))
         changed = np.concatenate(edges)
@@ -245,7 +247,12 @@ class Changes:
         busy = np.zeros(len(j.inputs) * len(j.steps), np.int64)
         np.add.at(busy, self.group[once], self.weight[once])
         floor = busy.reshape(len(j.inputs), len(j.steps)).max(axis=0)
-        return Case("perfect-overlap", strategy, lambda: (edges, 0), floor=dict(enumerate(floor.tolist())))
+        return Case(
+            "perfect-overlap",
+            strategy,
+            lambda: (edges, np.zeros(len(edges), np.int64)),
+            floor=dict(enumerate(floor.tolist())),
+        )
 
 
 def _slow(loads: Mapping[int, dict[int, int]], *, alike: bool) -> list[tuple[int, dict[int, float], int]]:
