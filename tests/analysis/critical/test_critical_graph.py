@@ -83,6 +83,22 @@ def test_the_replay_finds_the_longest_of_all_paths(seed: int) -> None:
         assert got.tolist() == times(n, changed)
 
 
+@pytest.mark.parametrize("seed", range(30))
+def test_changes_are_replayed_each_on_its_own(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("CELLS", 1), ("FEWEST", 2), ("BLOCK", 2)):
+        monkeypatch.setattr(f"tracekit.analysis.critical.replay.{name}", value)
+    n, edges = random_graph(seed)
+    replay = Replay(joint(times(n, edges), edges, [-1] + [0] * (n - 1)))
+    draw = random.Random(seed)
+    changed = [sorted(draw.sample(range(len(edges)), draw.randint(0, len(edges))), reverse=True) for _ in range(5)]
+    longer = [[(s, d, w + 7 * (e in some)) for e, (s, d, w) in enumerate(edges)] for some in changed]
+    weight = np.array([w for _, _, w in edges])
+    cases = [(np.array(some, np.intp), weight[np.array(some, np.intp)] + 7) for some in changed]
+    nodes = np.arange(n)[::-1]
+    found = [t.tolist() for t in replay.runs(weight, [lambda c=c: c for c in cases], nodes)]
+    assert found == [times(n, other)[::-1] for other in longer]
+
+
 @pytest.mark.parametrize("seed", range(60))
 def test_the_path_is_one_of_the_longest(seed: int) -> None:
     n, edges = random_graph(seed)

@@ -140,7 +140,7 @@ def _groups(levels: list[NDArray[np.intp]], degree: NDArray[np.intp]) -> tuple[N
 
 
 def _turn(edges: NDArray[np.intp], groups: list[list[int]]) -> None:
-    """Reorder edges, here node by node, so that in each group the first ones of all nodes come first, then the second."""
+    """Reorder edges from node by node: in each group the first ones of all nodes come first, then the second ones."""
     at = 0
     for _, degree, size in groups:
         own = edges[at : at + degree * size]
