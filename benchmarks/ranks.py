@@ -1,17 +1,23 @@
 #!/usr/bin/env python3
 """Many ranks: the share of what all ranks need together, and memory by ranks. Simulated traces; prints ratios.
 
-    python benchmarks/ranks.py [--ranks 64] [--layers 16] [--micro-batches 8] [--steps 4]
+    python benchmarks/ranks.py [--ranks 64] [--layers 16] [--micro-batches 8] [--steps 4] [--stacks]
 
 One worker, so that CPU time is that of one process: matching, clocks, waiting, theory, pipelines, critical path and the
 stragglers' what-if, over the whole analysis. Memory: peak of the process for all ranks over that for a quarter.
-The default writes files of 6.5 MB (before gzip); `--micro-batches 24` of 20 MB.
+The default writes files of 6.5 MB (before gzip); `--micro-batches 24` of 20 MB, with a call for each 10 kB. Recorded
+traces have fewer: 17 kB to 340 kB a call in public sets of many ranks, most of it operators and Python frames.
+`--stacks` adds frames as `with_stack=True` records them, two fifths of all events; with `--micro-batches 16` that
+is 20 MB a rank and a call for each 16 kB, as dense as the densest recordings.
 """
 
 from __future__ import annotations
 
 import argparse
+import gzip
+import itertools
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -44,6 +50,48 @@ print(json.dumps({"cpu": now, "together": now - marks["matching"], "parts": part
 """
 
 
+FRAMES = (
+    "torch/nn/modules/module.py(1787): _call_impl",
+    "nn.Module: ColumnParallelLinear_3",
+    "torch/_ops.py(1158): __call__",
+    "megatron/core/transformer/transformer_layer.py(361): forward",
+    "<built-in method apply of FunctionMeta object at 0x55d0c8a3f0e0>",
+    "torch/autograd/graph.py(824): _engine_run_backward",
+)
+OPERATOR = re.compile(
+    r'  \{\s+"ph": "X",\s+"cat": "cpu_op",\s+"name": "[^"]*",\s+'
+    r'("pid": \d+,\s+"tid": \d+,\s+"ts": [\d.]+,\s+"dur": [\d.]+)'
+)
+FRAME = """  {{
+    "ph": "X",
+    "cat": "python_function",
+    "name": "{name}",
+    {place}
+    ,
+    "args": {{
+      "Python parent id": {parent}, "Python id": {id}, "Ev Idx": {id}
+    }}
+  }},
+"""
+
+
+def with_stacks(path: Path) -> None:
+    """Puts a frame or two of Python around each operator of a trace."""
+    ids, names, more = itertools.count(1), itertools.cycle(FRAMES), itertools.cycle((1, 2))
+
+    def framed(found: re.Match[str]) -> str:
+        frames = (
+            FRAME.format(name=next(names), place=found[1], parent=i - 1 or "null", id=i)
+            for i in itertools.islice(ids, next(more))
+        )
+        return "".join(frames) + found[0]
+
+    with gzip.open(path, "rt", encoding="utf-8") as source:
+        text = OPERATOR.sub(framed, source.read())
+    with gzip.open(path, "wt", compresslevel=1, encoding="utf-8") as out:
+        out.write(text)
+
+
 def made(folder: Path, options: argparse.Namespace) -> list[Path]:
     """The files, made when absent."""
     if not (folder / "truth.json").exists():
@@ -59,6 +107,8 @@ def made(folder: Path, options: argparse.Namespace) -> list[Path]:
         )  # fmt: skip
         faults = {"steps": options.steps, "jitter_ratio": 0.02, "slow": {"5": 1.2}}
         simulate.write(simulate.simulate(job, simulate.options_of(faults)), folder, level=1)
+        for path in folder.glob("rank*.json.gz") if options.stacks else ():
+            with_stacks(path)
     return sorted(folder.glob("rank*.json.gz"), key=lambda p: int(p.name[4:].split(".")[0]))
 
 
@@ -77,9 +127,10 @@ def main() -> None:
     parser.add_argument("--layers", type=int, default=16)
     parser.add_argument("--micro-batches", type=int, default=8)
     parser.add_argument("--steps", type=int, default=4)
+    parser.add_argument("--stacks", action="store_true", help="with frames of Python around the operators")
     parser.add_argument("--data", type=Path, default=HERE / "data")
     options = parser.parse_args()
-    name = f"ranks{options.ranks}-{options.layers}-{options.micro_batches}-{options.steps}"
+    name = f"ranks{options.ranks}-{options.layers}-{options.micro_batches}-{options.steps}{'-stacks' * options.stacks}"
     files = made(options.data.resolve() / name, options)
     whole, quarter = measured(files), measured(files[: len(files) // 4])
     size = sum(f.stat().st_size for f in files) / 1e6

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from tracekit.ingest import pool
 
-if TYPE_CHECKING:
-    from pathlib import Path
+SAMPLE = Path(__file__).resolve().parents[2] / "sample_traces" / "gloo-fsdp2"
 
 
 @pytest.mark.parametrize(("names", "several"), [([], False), (["a.json"], False), (["a.json", "b.json"], True)])
@@ -34,3 +33,16 @@ def test_the_server_loads_labels_and_analysis_but_no_plots() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["1", "True", "True", "False", "False", "False"]
+
+
+def test_workers_import_nothing_from_the_working_folder(tmp_path: Path) -> None:
+    for name in ("bisect.py", "click.py", "numpy.py"):
+        (tmp_path / name).write_text("raise SystemExit('imported from the working folder')")
+    (tmp_path / "tracekit").mkdir()
+    (tmp_path / "tracekit" / "__init__.py").write_text("open('imported', 'w').close()")
+    code = "import sys; del sys.path[0]; from tracekit.commands import main; main()"
+    command = [sys.executable, "-c", code, "analyze", str(SAMPLE), "--workers", "2", "-q", "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "working folder" not in done.stderr
+    assert not (tmp_path / "imported").exists()

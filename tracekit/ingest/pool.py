@@ -25,11 +25,21 @@ def load_meanwhile() -> None:
 
 
 def context() -> ForkServerContext:
-    """How workers are started."""
+    """How workers are started; their server runs afterwards."""
     import multiprocessing
+    from multiprocessing.forkserver import ensure_running
 
     found = multiprocessing.get_context("forkserver")
     found.set_forkserver_preload(["tracekit.ingest.preload"])
+    before = os.environ.get("PYTHONSAFEPATH")
+    os.environ["PYTHONSAFEPATH"] = "1"  # else the server imports what lies in the working folder: beside the traces
+    try:
+        ensure_running()
+    finally:
+        if before is None:
+            del os.environ["PYTHONSAFEPATH"]
+        else:
+            os.environ["PYTHONSAFEPATH"] = before
     return found
 
 
@@ -37,12 +47,10 @@ def start_early(paths: Sequence[str], workers: int | None) -> None:
     """Start the server where workers will be needed, so that it loads while this process does. In the main thread."""
     if (workers or os.cpu_count() or 1) > 1 and (len(paths) > 1 or any(map(_several, paths))):
         import signal
-        from multiprocessing.forkserver import ensure_running
 
-        context()
         before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # inherited: the server ends with this process
         try:
-            ensure_running()
+            context()
         finally:
             signal.signal(signal.SIGINT, before)
 

@@ -19,22 +19,22 @@ from tracekit.model import NO_TIME
 def joint(time: list[int], edges: list[tuple[int, int, int]], step: list[int]) -> Joint:
     """One recording's nodes with given times and (source, target, ns) edges; node 0 begins and the last one ends."""
     n = len(time)
+    parts = np.zeros((len(edges), PARTS), np.int64)
+    parts[:, Part.COMPUTE] = [w for _, _, w in edges]
     graph: Any = RankGraph(
         begin=0, time=np.array(time), kind=np.zeros(n, np.int8), step=np.array(step, np.int32),
         name=np.zeros(n, np.int32), lane=np.zeros(n, np.int32), thread=np.full(n, -1, np.int32),
         call=np.full(n, -1, np.int32), count=np.ones(n, np.int32), issued=np.full(n, -1, np.int32),
-        src=np.empty(0, np.int32), dst=np.empty(0, np.int32), parts=np.empty((0, PARTS), np.int64),
+        src=np.array([a for a, _, _ in edges], np.int32), dst=np.array([b for _, b, _ in edges], np.int32), parts=parts,
         steps=[(0, 0, max(time), True)], names=["work"], lanes=[(0, 7)], threads=[], owner=np.empty(0, np.int32),
         label=np.empty(0, np.int64), labels=[], on_host=False,
     )  # fmt: skip
     from tracekit.analysis.critical.joint import RankInput
 
-    parts = np.zeros((len(edges), PARTS), np.int64)
-    parts[:, Part.COMPUTE] = [w for _, _, w in edges]
     return Joint(
         [RankInput(0, graph)], np.array(time), np.full(n, NodeKind.RUN, np.int8), np.zeros(n, np.int32),
-        np.arange(n, dtype=np.int32), np.array(step, np.int32), np.array([a for a, _, _ in edges]),
-        np.array([b for _, b, _ in edges]), parts, np.full(len(edges), -2, np.int16), [],
+        np.arange(n, dtype=np.int32), np.array(step, np.int32), graph.src, graph.dst, parts.sum(axis=1),
+        parts[:, Part.COMPUTE], np.full(len(edges), -2, np.int16), [],
         np.full(n, NO_TIME), [0], [True], [{0: 0}], [{0: n - 1}],
     )  # fmt: skip
 
@@ -81,6 +81,22 @@ def test_the_replay_finds_the_longest_of_all_paths(seed: int) -> None:
     for changed in (edges, other):
         got = replay.run(np.array([w for _, _, w in changed]))
         assert got.tolist() == times(n, changed)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_changes_are_replayed_each_on_its_own(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("CELLS", 1), ("FEWEST", 2), ("BLOCK", 2)):
+        monkeypatch.setattr(f"tracekit.analysis.critical.replay.{name}", value)
+    n, edges = random_graph(seed)
+    replay = Replay(joint(times(n, edges), edges, [-1] + [0] * (n - 1)))
+    draw = random.Random(seed)
+    changed = [sorted(draw.sample(range(len(edges)), draw.randint(0, len(edges))), reverse=True) for _ in range(5)]
+    longer = [[(s, d, w + 7 * (e in some)) for e, (s, d, w) in enumerate(edges)] for some in changed]
+    weight = np.array([w for _, _, w in edges])
+    cases = [(np.array(some, np.intp), weight[np.array(some, np.intp)] + 7) for some in changed]
+    nodes = np.arange(n)[::-1]
+    found = [t.tolist() for t in replay.runs(weight, [lambda c=c: c for c in cases], nodes)]
+    assert found == [times(n, other)[::-1] for other in longer]
 
 
 @pytest.mark.parametrize("seed", range(60))

@@ -63,6 +63,16 @@ def test_kernels_one_after_the_other_are_one_segment_with_their_gaps() -> None:
     assert {r["kind"]: r["dur_ns"] for r in shares} == {"compute": 47 * US, "launch": 3 * US}
 
 
+@pytest.mark.parametrize(("us", "size"), [(2, 4), (2_000_000, 8)])
+def test_work_of_any_length_keeps_it(us: int, size: int) -> None:
+    acts = [act(10, 10 + us, launch=0), act(10 + us, 10 + 3 * us, launch=1)]
+    graph = rank_graph(rank(acts), [step(10, 10 + 3 * us)], 0)
+    assert graph is not None
+    assert graph.parts.itemsize == size
+    assert brief(path(rank(acts), 10, 10 + 3 * us)) == [("compute", 3 * us)]
+    assert join([RankInput(3, graph)], []).compute.max() == 2 * us * US
+
+
 def test_an_idle_device_waits_for_the_launch_and_so_for_the_host() -> None:
     acts = [act(10, 20, launch=5), act(100, 120, launch=95)]
     labelled = rank(acts)

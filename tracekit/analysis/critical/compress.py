@@ -274,7 +274,7 @@ class _Builder(Struct, dict=True):
             self.begin - origin, f["time"] - origin, f["kind"], step.astype(np.int32),
             name.astype(np.int32),
             f["lane"], f["thread"], f["call"], f["count"], self._issued(kinds.numbers("call_ts")),
-            src.astype(np.int32), dst.astype(np.int32), parts,
+            src.astype(np.int32), dst.astype(np.int32), _narrow(parts),
             [(number, start - origin, end - origin, whole) for number, start, end, whole in steps], names,
             self.items.lanes, labelled.host.threads if labelled.host is not None else [],
             node_of[owner],
@@ -287,6 +287,13 @@ def _joined(pieces: list[Ints]) -> Ints:
     out = np.concatenate(pieces)
     pieces.clear()
     return out
+
+
+def _narrow(parts: Ints) -> NDArray[np.signedinteger[Any]]:
+    """In half the bytes where they fit: these are most of what is kept of a rank."""
+    limit = np.iinfo(np.int32)
+    fits = parts.max(initial=0) <= limit.max and parts.min(initial=0) >= limit.min
+    return parts.astype(np.int32) if fits else parts
 
 
 def _running(values: Ints) -> Ints:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from functools import cached_property
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -39,14 +39,14 @@ class RankInput(Struct):
     expected: Ints | None = None
 
 
-class Joint(Struct, dict=True):
+class Joint(Struct):
     """All ranks: N nodes and M edges, times int64 ns on the common clock.
 
     time (N); kind (N): `NodeKind`, -1 = all ranks of a call have come (hub), -2 = beginning of a recording; part (N):
     position in `inputs` (-1 for a hub); local (N): node in its rank's graph (-1); step (N): position in `steps` of
-    the step that has it, a step's end included. src, dst (M); parts (M, PARTS); why (M): index into `reasons` of a
-    call's edge (-1 = split), -2 = no call. terminals: step → (node per recording), edges: step → first node per
-    recording.
+    the step that has it, a step's end included. src, dst (M): those of the recordings in the order of `inputs`, then
+    those of calls, all of communication; weight, compute (M): ns of each, and of compute in it; why (M): index into
+    `reasons` of a call's edge (-1 = split), -2 = no call. starts, ends: of each step recording → node.
     """
 
     inputs: list[RankInput]
@@ -55,9 +55,10 @@ class Joint(Struct, dict=True):
     part: NDArray[np.int32]
     local: NDArray[np.int32]
     step: NDArray[np.int32]
-    src: Ints
-    dst: Ints
-    parts: Ints
+    src: NDArray[np.int32]
+    dst: NDArray[np.int32]
+    weight: Ints
+    compute: Ints
     why: NDArray[np.int16]
     reasons: list[str]
     match: Ints
@@ -77,10 +78,17 @@ class Joint(Struct, dict=True):
             return int(self.time[list(self.starts[s].values())].min()), end
         return int(self.time[self.starts[s][last]]), end
 
-    @cached_property
-    def weight(self) -> Ints:
-        """ns of each edge."""
-        out: Ints = self.parts.sum(axis=1)
+    def parts(self, edges: Ints) -> Ints:
+        """ns of each `Part` of some edges (negative = none): (n, PARTS)."""
+        out = np.zeros((len(edges), PARTS), np.int64)
+        first = np.cumsum([0, *(len(one.graph.src) for one in self.inputs)])
+        of = np.searchsorted(first, edges, "right") - 1
+        for p in np.unique(of[of >= 0]).tolist():
+            rows = np.flatnonzero(of == p)
+            if p < len(self.inputs):
+                out[rows] = self.inputs[p].graph.parts[edges[rows] - first[p]]
+            else:
+                out[rows, Part.COMM] = self.weight[edges[rows]]
         return out
 
 
@@ -102,28 +110,23 @@ def on_one_clock(inputs: Sequence[RankInput]) -> list[RankInput]:
 def join(inputs: Sequence[RankInput], matches: Sequence[Row]) -> Joint:
     """One graph of recordings with one clock. matches: rows of that table."""
     numbers = sorted({s[0] for one in inputs for s in one.graph.steps}, key=lambda n: _when(inputs, n))
-    times, kinds, parts_, locals_, steps = [], [], [], [], []
-    src, dst, weights = [], [], []
-    at = 0
+    times, kinds, parts, locals_, steps = [], [], [], [], []
     for p, one in enumerate(inputs):
         g = one.graph
         n = len(g.time)
         times.append(_placed(one, np.append(g.time, g.begin)))
         kinds.append(np.append(g.kind, np.int8(BEGIN)))
-        parts_.append(np.full(n + 1, p, np.int32))
-        locals_.append(np.append(np.arange(n), -1).astype(np.int32))
+        parts.append(np.full(n + 1, p, np.int32))
+        locals_.append(np.append(np.arange(n, dtype=np.int32), np.int32(-1)))
         steps.append(np.append(_home(g, numbers), np.int32(-1)))
-        src.append(np.where(g.src < 0, at + n, at + g.src.astype(np.int64)))
-        dst.append(at + g.dst.astype(np.int64))
-        weights.append(g.parts)
-        at += n + 1
+    nobody, none = np.empty(0, np.int32), np.empty(0, np.int64)
     out = Joint(
-        list(inputs), np.concatenate(times), np.concatenate(kinds), np.concatenate(parts_), np.concatenate(locals_),
-        np.concatenate(steps), np.concatenate(src), np.concatenate(dst), np.concatenate(weights),
-        np.full(sum(map(len, src)), -2, np.int16), [], np.full(at, NO_TIME, np.int64), numbers, [],
+        list(inputs), np.concatenate(times), np.concatenate(kinds), np.concatenate(parts), np.concatenate(locals_),
+        np.concatenate(steps), nobody, nobody, none, none, np.empty(0, np.int16), [],
+        np.full(sum(map(len, times)), NO_TIME, np.int64), numbers, [],
     )  # fmt: skip
     _mark_steps(out)
-    _tie(out, matches)
+    _connect(out, _tie(out, matches))
     return out
 
 
@@ -187,14 +190,23 @@ def _calls(j: Joint) -> _Calls:
     return out
 
 
-def _tie(j: Joint, matches: Sequence[Row]) -> None:
-    """Add what ends a call: the last arrival and the transfer; on its own the whole call, with the reason."""
+class _Edges(Struct):
+    """Edges of communication: nodes, ns, and `Joint.why`."""
+
+    src: Ints
+    dst: Ints
+    ns: Ints
+    why: NDArray[np.int16]
+
+
+def _tie(j: Joint, matches: Sequence[Row]) -> list[_Edges]:
+    """Add a hub for the last arrival of each match; the edges into hubs, and from there to the ends of calls."""
     calls = _calls(j)
     match, call = _members(j, calls)
     first = np.flatnonzero(np.append(True, match[1:] != match[:-1])) if len(match) else np.empty(0, np.intp)
     size = np.diff(np.append(first, len(match)))
     last = np.maximum.reduceat(j.time[calls.arrival[call]], first) if len(first) else np.empty(0, np.int64)
-    tied = _tied(j, matches, calls, match, call, np.repeat(size, size), np.repeat(last, size))
+    tied = _tied(j, matches, calls, match, call, size, last)
     kept = np.logical_or.reduceat(tied, first) if len(first) else np.empty(0, np.bool_)
     hub = len(j.time) + np.cumsum(kept) - 1
     of_entry, in_hub = np.repeat(hub, size), np.repeat(kept, size)
@@ -206,8 +218,8 @@ def _tie(j: Joint, matches: Sequence[Row]) -> None:
         old = getattr(j, name)
         setattr(j, name, np.append(old, np.full(len(home), value, old.dtype)))
     j.step = np.append(j.step, home)
-    _add(j, src, dst, np.zeros(len(src), np.int64), np.full(len(src), -2, np.int16))
-    _finish(j, of_entry[tied], calls.done[call[tied]])
+    into = _Edges(src, dst, np.zeros(len(src), np.int64), np.full(len(src), -2, np.int16))
+    return [into, *_finish(j, of_entry[tied], calls.done[call[tied]])]
 
 
 def _members(j: Joint, calls: _Calls) -> tuple[Ints, Ints]:
@@ -221,36 +233,44 @@ def _members(j: Joint, calls: _Calls) -> tuple[Ints, Ints]:
     total = max(len(calls.done), 1)
     owned = np.concatenate(call)
     key = np.concatenate(match) * total + owned
-    key = np.unique(key[calls.done[owned] >= 0])
+    key = np.sort(key[calls.done[owned] >= 0])
+    key = key[np.append(True, key[1:] != key[:-1])] if len(key) else key  # `np.unique` hashes: slower by far
     return key // total, key % total
 
 
 def _tied(
-    j: Joint, matches: Sequence[Row], calls: _Calls, match: Ints, call: Ints, here: NDArray[np.intp], last: Ints
+    j: Joint, matches: Sequence[Row], calls: _Calls, match: Ints, call: Ints, size: NDArray[np.intp], last: Ints
 ) -> Flags:
-    """Which calls cannot end before all of their match have come: all of a synchronising one; no buffered send."""
-    p2p = np.array([m["kind"] == "p2p" for m in matches], np.bool_)[match]
-    split = np.array([m["reason"] is None for m in matches], np.bool_)[match]
-    sender = np.array([NO_TIME if m["src_rank"] is None else m["src_rank"] for m in matches], np.int64)[match]
+    """Which calls cannot end before all of their match have come: all of a synchronising one; no buffered send.
+
+    size, last: of each match, how many are here and when the last came.
+    """
+    here, last = np.repeat(size, size), np.repeat(last, size)
+    kinds, reasons, senders = (map(itemgetter(name), matches) for name in ("kind", "reason", "src_rank"))
+    p2p = np.array([kind == "p2p" for kind in kinds], np.bool_)[match]
+    split = np.array([reason is None for reason in reasons], np.bool_)[match]
+    sender = np.array([NO_TIME if rank is None else rank for rank in senders], np.int64)[match]
     ranks = np.array([NO_TIME if one.rank is None else one.rank for one in j.inputs], np.int64)
     sends = ranks[calls.part[call]] == sender
     out: Flags = np.where(p2p, (here > 1) & (~sends | (j.time[calls.done[call]] >= last)), split)
     return out
 
 
-def _finish(j: Joint, hub: Ints, tied: Ints) -> None:
+def _finish(j: Joint, hub: Ints, tied: Ints) -> list[_Edges]:
     """Edges to the end of every call: from its arrival and the hubs (of coalesced calls several) that it waits for."""
     done = np.flatnonzero(j.kind == NodeKind.DONE)
     arrival = done - 1  # `compress` numbers them side by side
-    last = np.full(len(j.time), NO_TIME, np.int64)
+    last = j.time.copy()
     last[done] = j.time[arrival]
     np.maximum.at(last, tied, j.time[hub])
     waits = np.zeros(len(j.time), np.bool_)
     waits[tied] = True
     why = _reasons(j, done, ~waits[done])
-    src, dst = np.concatenate([arrival, hub]), np.concatenate([done, tied])
-    transfer = np.maximum(j.time[dst] - last[dst], 0)
-    _add(j, src, dst, transfer, np.concatenate([why, np.full(len(hub), -1, np.int16)]))
+    transfer = np.maximum(j.time - last, 0, out=last)
+    return [
+        _Edges(arrival, done, transfer[done], why),
+        _Edges(hub, tied, transfer[tied], np.full(len(hub), -1, np.int16)),
+    ]
 
 
 def _reasons(j: Joint, done: Ints, alone: Flags) -> NDArray[np.int16]:
@@ -273,9 +293,16 @@ def _reasons(j: Joint, done: Ints, alone: Flags) -> NDArray[np.int16]:
     return out
 
 
-def _add(j: Joint, src: Ints, dst: Ints, ns: Ints, why: NDArray[np.int16]) -> None:
-    parts = np.zeros((len(src), PARTS), np.int64)
-    parts[:, Part.COMM] = ns
-    j.src, j.dst = np.append(j.src, src), np.append(j.dst, dst)
-    j.parts = np.concatenate([j.parts, parts])
-    j.why = np.append(j.why, why)
+def _connect(j: Joint, calls: Sequence[_Edges]) -> None:
+    """All edges: those of the recordings and of calls."""
+    graphs = [one.graph for one in j.inputs]
+    base = np.cumsum([0, *(len(g.time) + 1 for g in graphs)], dtype=np.int32)
+    begins = [np.where(g.src < 0, np.int32(len(g.time)), g.src) + at for g, at in zip(graphs, base, strict=False)]
+    ends = [g.dst + at for g, at in zip(graphs, base, strict=False)]
+    j.src = np.concatenate([*begins, *(e.src.astype(np.int32) for e in calls)])
+    j.dst = np.concatenate([*ends, *(e.dst.astype(np.int32) for e in calls)])
+    j.weight = np.concatenate([*(np.einsum("ij->i", g.parts.astype(np.int64)) for g in graphs), *(e.ns for e in calls)])
+    j.compute = np.zeros(len(j.src), np.int64)
+    own = sum(len(g.src) for g in graphs)
+    np.concatenate([g.parts[:, Part.COMPUTE] for g in graphs], out=j.compute[:own])
+    j.why = np.concatenate([np.full(own, -2, np.int16), *(e.why for e in calls)])

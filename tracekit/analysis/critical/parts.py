@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from msgspec import Struct
@@ -47,8 +47,8 @@ class RankGraph(Struct):
     time (n); kind (n) `NodeKind`; step (n): position of the step (in `steps`) in which the node lies, -1 = before all;
     item_name, lane, thread (n): int32 into `names`, `lanes`, `threads` (-1 = none); call (n): position of the call
     (-1 = none); count (n): activities of a run; issued (n): calls made before a run was issued (-1 = unknown).
-    src, dst (m): nodes; parts (m, PARTS): ns of each `Part`, adding up to the edge's weight. An edge from -1 starts at
-    the beginning of the recording, `begin`.
+    src, dst (m): nodes; parts (m, PARTS): ns of each `Part`, adding up to the edge's weight; int32 where they fit. An
+    edge from -1 starts at the beginning of the recording, `begin`.
     steps: (step number, start, end, complete); lanes: (device, stream).
     owner: position of the call whose node stands for a call (itself, the owner of its kernel, or -1).
     label: of each call, into labels: (strategy, operation).
@@ -67,7 +67,7 @@ class RankGraph(Struct):
     issued: NDArray[np.int32]
     src: NDArray[np.int32]
     dst: NDArray[np.int32]
-    parts: Ints
+    parts: NDArray[np.signedinteger[Any]]
     steps: list[tuple[int, int, int, bool]]
     names: list[str]
     lanes: list[tuple[int, int]]

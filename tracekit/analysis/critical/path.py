@@ -68,18 +68,14 @@ class Walk:
 
     def __init__(self, joint: Joint) -> None:
         self.joint = joint
-        source, target = joint.time[joint.src], joint.time[joint.dst]
         self.weight = joint.weight
-        edges = np.flatnonzero(source <= target)
-        edges = edges[np.argsort(joint.dst[edges], kind="stable")]
-        source, dst = source[edges], joint.dst[edges]
-        first = np.flatnonzero(np.append(True, dst[1:] != dst[:-1])) if len(dst) else np.empty(0, np.intp)
-        done = source + self.weight[edges]
-        last = np.maximum.reduceat(done, first) if len(dst) else done
-        latest = np.where(done == np.repeat(last, np.diff(np.append(first, len(dst)))), source, NO_TIME)
-        best = edges[position_of_max(latest, first)]
+        source, dst = joint.time[joint.src], joint.dst
+        done = source + joint.weight
+        done[source > joint.time[dst]] = NO_TIME
+        edges = np.flatnonzero(_largest(done, dst, len(joint.time)))
+        edges = edges[_largest(source[edges], dst[edges], len(joint.time))][::-1]
         self._cause, self._before = np.full((2, len(joint.time)), -1, np.int64)
-        self._cause[joint.dst[best]], self._before[joint.dst[best]] = best, joint.src[best]
+        self._cause[dst[edges]], self._before[dst[edges]] = edges, joint.src[edges]  # the last to be written stays
         self.names = [name for one in joint.inputs for name in one.graph.names]
         self.reasons = [*joint.reasons, "unexplained", "recording-begins"]
 
@@ -118,7 +114,7 @@ class Walk:
         part, begins = j.part[nodes].astype(np.int64), edges < 0
         until = j.time[nodes]
         length = until - np.where(begins, start, j.time[j.src[edges]])
-        parts = np.where(begins[:, None], 0, j.parts[edges])
+        parts = np.where(begins[:, None], 0, j.parts(edges))
         on_host = np.array([one.graph.on_host for one in j.inputs], np.bool_)[part]
         p = pieces_of(parts, until, length, start, on_host)
         at = {name: column[p.edge] for name, column in self._about(part, nodes).items()}
@@ -168,6 +164,14 @@ class Walk:
                 rows = np.flatnonzero(own & (part == p))
                 out[rows] = match[call[rows]]
         return out
+
+
+def _largest(value: Ints, dst: NDArray[np.int32], n: int) -> Flags:
+    """Which edges have the largest value (not NO_TIME) of all into their node."""
+    most = np.full(n, NO_TIME, np.int64)
+    np.maximum.at(most, dst, value)
+    out: Flags = (value == most[dst]) & (value != NO_TIME)
+    return out
 
 
 def _merged(s: Segments) -> Segments:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-from typing import TYPE_CHECKING
+from itertools import groupby
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,10 +16,12 @@ if TYPE_CHECKING:
     from tracekit.analysis.critical.joint import Joint
     from tracekit.analysis.critical.parts import Flags, Ints
 
-Change = tuple["NDArray[np.intp]", "Ints | int"]
+Change = tuple["NDArray[np.intp]", "Ints"]
 """Edges within steps, and their new ns."""
-CELLS, FEWEST = 3 << 18, 4
-"""Runs at a time: as many as keep so few durations of edges at hand, but these at least."""
+CELLS, FEWEST = 3 << 21, 4
+"""Runs at a time: as many as keep so few times of nodes at hand, but these at least."""
+BLOCK = 1 << 13
+"""Edges whose durations are at hand at a time, or those of one level."""
 
 
 class Replay:
@@ -31,30 +34,39 @@ class Replay:
         n = len(joint.time)
         inside = joint.step[joint.dst] >= 0
         free = inside & (joint.step[joint.src] == joint.step[joint.dst]) & ~_starts(joint)[joint.src]
-        levels = _levels(n, joint.src[free], joint.dst[free])
-        given = np.ones(n, np.bool_)  # nothing changes their time
-        given[joint.dst[inside]] = False
-        levels = [np.flatnonzero(given), levels[0][~given[levels[0]]], *levels[1:]] if n else []
-        order = np.concatenate([*levels, np.empty(0, np.intp)])
-        self.place = np.empty(n, np.intp)
-        self.place[order] = np.arange(n)
-        self.time = joint.time[order]
         active = np.flatnonzero(inside)
-        into = self.place[joint.dst[active]]
-        by_target = np.argsort(into, kind="stable")
-        self.edges, into = active[by_target], into[by_target]
+        dst = joint.dst[active]
+        degree = np.bincount(dst, minlength=n)  # 0: nothing changes their time
+        order, groups = _groups(_levels(n, joint.src[free], joint.dst[free]), degree)
+        self.place = np.empty(n, np.int32)
+        self.place[order] = np.arange(n, dtype=np.int32)
+        self.given = joint.time[order[: n - np.count_nonzero(degree)]]
+        self.edges = active[np.argsort(self.place[dst], kind="stable")]
+        _turn(self.edges, groups.tolist())
+        self.position = np.empty(len(inside), np.int32)
+        self.position[self.edges] = np.arange(len(active), dtype=np.int32)
         free, src = free[self.edges], joint.src[self.edges]
-        self.fixed = np.where(free, 0, joint.time[src])
-        self._sweep(np.where(free, self.place[src], n), into, np.cumsum([len(level) for level in levels]).tolist())
+        self.fixed = joint.time[src]
+        self.fixed[free] = 0
+        self._sweep(np.where(free, self.place[src], n), groups.tolist())
 
-    def _sweep(self, src: Ints, into: Ints, ends: list[int]) -> None:
-        """What `run` does one after the other: (sources, edges from, to, first edge of each node, nodes from, to)."""
-        bounds = np.append(0, np.cumsum(np.bincount(into, minlength=len(self.time))))
-        self.levels = []
-        for a, b in pairwise(ends):
-            low, high = int(bounds[a]), int(bounds[b])
-            if a < b:
-                self.levels.append((src[low:high], low, high, bounds[a:b] - low, a, b))
+    def _sweep(self, src: NDArray[np.int32], groups: list[list[int]]) -> None:
+        """What `_run` does one after the other: (edges from, to, levels), and of each level (sources, edges from, to,
+        groups), of these (number in, edges from, nodes from, to).
+        """
+        self.blocks: list[tuple[int, int, list[Any]]] = []
+        start = at = node = 0
+        levels: list[Any] = []
+        for level, same in groupby(groups, key=itemgetter(0)):
+            low, own = at, []
+            for _, degree, size in same:
+                if degree:
+                    own.append((degree, at - low, node, node + size))
+                at, node = at + degree * size, node + size
+            levels.append((src[low:at], low - start, at - start, own))
+            if at - start >= BLOCK or level == groups[-1][0]:
+                self.blocks.append((start, at, levels))
+                start, levels = at, []
 
     def run(self, weight: Ints) -> Ints:
         """Times of all nodes (N) ns; weight: (M) ns of each edge."""
@@ -64,32 +76,42 @@ class Replay:
     def runs(self, weight: Ints, changes: Sequence[Callable[[], Change]], nodes: Ints) -> Iterator[Ints]:
         """Times of some nodes with each of the changes, in order."""
         known = weight[self.edges] + self.fixed
-        position = np.empty(len(weight), np.int64)
-        position[self.edges] = np.arange(len(self.edges))
-        size = max(CELLS // max(len(self.edges), 1), FEWEST)
+        size = max(CELLS // max(len(self.place), 1), FEWEST)
         for at in range(0, len(changes), size):
-            some = changes[at : at + size]
-            columns = np.repeat(known, len(some)).reshape(-1, len(some))
-            for i, change in enumerate(some):
-                edges, ns = change()
-                where = position[edges]
-                columns[where, i] = ns + self.fixed[where]
-            yield from self._run(columns)[self.place[nodes]].T
+            some = [self._sorted(*change()) for change in changes[at : at + size]]
+            yield from self._run(known, some)[self.place[nodes]].T
 
-    def _run(self, known: Ints) -> Ints:
+    def _sorted(self, edges: NDArray[np.intp], ns: Ints) -> tuple[NDArray[np.intp], Ints]:
+        """A change in the order of edges here, with the time of what is fixed."""
+        at = self.position[edges]
+        changed, new = np.zeros(len(self.edges), np.bool_), np.empty(len(self.edges), np.int64)
+        changed[at], new[at] = True, ns
+        where = np.flatnonzero(changed)  # faster than to sort them
+        return where, self.fixed[where] + new[where]
+
+    def _run(self, known: Ints, changes: Sequence[tuple[NDArray[np.intp], Ints]]) -> Ints:
         """Times (N + 1, runs) in order of level; known: ns of each edge of these, and the time of what is fixed."""
-        out = np.zeros((len(self.time) + 1, known.shape[1]), np.int64)  # a node more, at 0
-        out[:-1] = self.time[:, None]
-        for src, low, high, first, a, b in self.levels:
-            through = out.take(src, axis=0)
-            through += known[low:high]
-            np.maximum.reduceat(through, first, axis=0, out=out[a:b])
+        out = np.empty((len(self.place) + 1, len(changes)), np.int64)
+        out[: len(self.given)], out[-1] = self.given[:, None], 0  # a node more, at 0
+        bounds = [low for low, _, _ in self.blocks] + [len(known)]
+        cuts = [np.searchsorted(where, bounds).tolist() for where, _ in changes]
+        for i, (low, high, levels) in enumerate(self.blocks):
+            ns = np.repeat(known[low:high], len(changes)).reshape(-1, len(changes))
+            for run, ((where, changed), cut) in enumerate(zip(changes, cuts, strict=True)):
+                some = slice(cut[i], cut[i + 1])
+                ns[where[some] - low, run] = changed[some]
+            for src, first, last, groups in levels:
+                through = out.take(src, axis=0)
+                through += ns[first:last]
+                for degree, edge, a, b in groups:
+                    ends = through[edge : edge + degree * (b - a)].reshape(degree, b - a, -1)
+                    np.maximum.reduce(ends, axis=0, out=out[a:b])
         return out
 
 
 def unchanged() -> Change:
     """No change."""
-    return np.empty(0, np.intp), 0
+    return np.empty(0, np.intp), np.empty(0, np.int64)
 
 
 def _starts(joint: Joint) -> Flags:
@@ -100,25 +122,54 @@ def _starts(joint: Joint) -> Flags:
     return out
 
 
-def _levels(n: int, src: Ints, dst: Ints) -> list[NDArray[np.intp]]:
+def _groups(levels: list[NDArray[np.intp]], degree: NDArray[np.intp]) -> tuple[NDArray[np.intp], Ints]:
+    """Nodes in order of level and of the number of edges into them; (level, that number, size) of each such group.
+
+    Numpy goes through the edges into nodes that have equally many by far faster than through those of unequal ones.
+    """
+    order = np.concatenate([*levels, np.empty(0, np.intp)])
+    level = np.repeat(np.arange(len(levels)), [len(nodes) for nodes in levels])
+    number = int(degree.max(initial=0)) + 1
+    level[degree[order] == 0] = -1
+    key = level * number + degree[order]
+    by_key = np.argsort(key, kind="stable")
+    order, key = order[by_key], key[by_key]
+    first = np.flatnonzero(np.append(True, key[1:] != key[:-1])) if len(key) else np.empty(0, np.intp)
+    size = np.diff(np.append(first, len(key)))
+    return order, np.stack([*np.divmod(key[first], number), size], axis=1)
+
+
+def _turn(edges: NDArray[np.intp], groups: list[list[int]]) -> None:
+    """Reorder edges from node by node: in each group the first ones of all nodes come first, then the second ones."""
+    at = 0
+    for _, degree, size in groups:
+        own = edges[at : at + degree * size]
+        if degree > 1 and size > 1:
+            own[:] = own.reshape(size, degree).T.ravel()
+        at += degree * size
+
+
+def _levels(n: int, src: NDArray[np.int32], dst: NDArray[np.int32]) -> list[NDArray[np.intp]]:
     """Nodes by the length of the longest chain of edges before them."""
     waiting = np.bincount(dst, minlength=n)
-    dst = dst[np.argsort(src, kind="stable")]
+    after = dst[np.argsort(src, kind="stable")].astype(np.intp)
     count = np.bincount(src, minlength=n)
     first = np.cumsum(count) - count
-    numbers = np.arange(len(dst))
+    numbers = np.arange(len(after))
     mark = np.empty(n, np.intp)
     front = np.flatnonzero(waiting == 0)
     out = [front]
-    while len(front):
-        counts = count[front]
-        ends = counts.cumsum()
-        reached = dst[np.repeat(first[front] - ends + counts, counts) + numbers[: ends[-1]]]
+    while len(front):  # `take` has less to do than an index
+        counts = count.take(front)
+        edges = first.take(front) - counts.cumsum() + counts
+        edges = edges.repeat(counts)
+        edges += numbers[: len(edges)]
+        reached = after.take(edges)
         np.subtract.at(waiting, reached, 1)
-        ready = reached[waiting[reached] == 0]
+        ready = reached[waiting.take(reached) == 0]
         once = numbers[: len(ready)]
         mark[ready] = once
-        front = ready[mark[ready] == once]
+        front = ready[mark.take(ready) == once]
         out.append(front)
     if sum(map(len, out)) < n:
         raise ValueError("calls wait for each other in a circle")

@@ -11,7 +11,7 @@ import numpy as np
 from msgspec import Struct
 
 from tracekit.analysis.critical.joint import HUB
-from tracekit.analysis.critical.parts import NodeKind, Part
+from tracekit.analysis.critical.parts import NodeKind
 from tracekit.analysis.critical.path import NOT_WAITING
 from tracekit.analysis.critical.replay import Replay, unchanged
 from tracekit.model import NO_TIME
@@ -53,48 +53,47 @@ class Changes:
 
     def __init__(self, joint: Joint, stages: Mapping[int, int]) -> None:
         self.joint, self.stages = joint, stages
-        self.weight = joint.weight
-        self.compute = joint.parts[:, Part.COMPUTE]
-        self.part, self.step = joint.part[joint.dst], joint.step[joint.dst]
-        both = (self.part >= 0) & (self.step >= 0)
-        self.group = np.where(both, self.part.astype(np.int64) * len(joint.steps) + self.step, -1)
-        self._label_edges()
+        both = (joint.part >= 0) & (joint.step >= 0)
+        self.group = np.where(both, joint.part.astype(np.int64) * len(joint.steps) + joint.step, -1)  # of nodes
+        self._label_calls()
 
     def cases(self) -> list[Case]:
         """Every case, with the reason where it cannot be told."""
         return [*self._stragglers(), *self._stages(), *self._transfers()]
 
-    def _label_edges(self) -> None:
-        """Strategy and operation (`label`, into `labels`; -1 = none) and expected ns of each edge that is a call's."""
+    def _label_calls(self) -> None:
+        """Edges to the ends of calls within steps (`calls`), strategy and operation (into `labels`) and expected ns."""
         j = self.joint
-        self.label, self.expected = np.full(len(j.dst), -1, np.int64), np.full(len(j.dst), NO_TIME, np.int64)
         number: dict[tuple[str, str], int] = {}
-        own = np.flatnonzero(j.why >= -1)
-        own = own[np.argsort(self.part[own], kind="stable")]
-        bounds = np.searchsorted(self.part[own], np.arange(len(j.inputs) + 1))
+        label, expected = np.full(len(j.time), -1, np.int64), np.full(len(j.time), NO_TIME, np.int64)
+        done = np.flatnonzero(j.kind == NodeKind.DONE)
+        bounds = np.searchsorted(j.part[done], np.arange(len(j.inputs) + 1))  # nodes of a recording follow one another
         for p, one in enumerate(j.inputs):
-            mine = own[bounds[p] : bounds[p + 1]]
+            mine = done[bounds[p] : bounds[p + 1]]
             g = one.graph
             codes = np.array([number.setdefault(k, len(number)) for k in (*g.labels, ("unknown", "unknown"))], np.int64)
-            call = g.call[j.local[j.dst[mine]]]
-            self.label[mine] = codes[np.append(g.label, -1)[call]]
+            call = g.call[j.local[mine]]
+            label[mine] = codes[np.append(g.label, -1)[call]]
             if one.expected is not None:
-                self.expected[mine] = np.append(one.expected, NO_TIME)[call]
+                expected[mine] = np.append(one.expected, NO_TIME)[call]
         self.labels = list(number)
+        own = np.flatnonzero(j.why >= -1)
+        self.calls = own[j.step[j.dst[own]] >= 0]
+        self.label, self.expected = label[j.dst[self.calls]], expected[j.dst[self.calls]]
 
     @cached_property
     def loads(self) -> dict[int, dict[int, dict[int, int]]]:
         """step → recording → calls made before (in the step) → compute ns of the busiest stream; -1 = unknown."""
         j = self.joint
-        own = np.flatnonzero((self.part >= 0) & (self.step >= 0) & (self.compute > 0) & self._in_lane())
-        base = np.cumsum([0, *(len(one.graph.lane) for one in j.inputs)])
-        lanes = np.concatenate([one.graph.lane for one in j.inputs])
-        lane = lanes[base[self.part[own]] + j.local[j.dst[own]]]
-        places, lanes_most = int(self.issued.max(initial=0)) + 2, int(lanes.max(initial=0)) + 2
+        work = np.zeros(len(j.time), np.int64)  # on each edge into a run is its work; on the largest the whole of it
+        np.maximum.at(work, j.dst, j.compute)
+        own = np.flatnonzero((work > 0) & (self.group >= 0))
+        lane = self._of_nodes("lane")[own]
+        places, lanes_most = int(self.issued.max(initial=0)) + 2, int(lane.max(initial=0)) + 2
         key = (self.group[own] * lanes_most + lane + 1) * places + self.issued[own] + 1
         found, of = np.unique(key, return_inverse=True)
         ns = np.zeros(len(found), np.int64)
-        np.add.at(ns, of.reshape(-1), self.compute[own])
+        np.add.at(ns, of.reshape(-1), work[own])
         of_lane, place = found // places, (found % places - 1).tolist()
         first = np.flatnonzero(np.append(True, of_lane[1:] != of_lane[:-1])) if len(found) else np.empty(0, np.intp)
         total = np.add.reduceat(ns, first).tolist() if len(found) else []
@@ -112,29 +111,22 @@ class Changes:
 
     @cached_property
     def issued(self) -> Ints:
-        """Calls that had been made when the work of each edge was issued, counted from the rank's first of the step."""
-        j = self.joint
-        base = np.cumsum([0, *(len(one.graph.issued) for one in j.inputs)])
-        issued = np.concatenate([one.graph.issued for one in j.inputs])
-        mine = np.flatnonzero((self.part >= 0) & (j.local[j.dst] >= 0))
-        out = np.full(len(j.dst), -1, np.int64)
-        out[mine] = issued[base[self.part[mine]] + j.local[j.dst[mine]]]
-        known = np.flatnonzero((out >= 0) & (self.group >= 0))
+        """Calls that had been made when the work of each node was issued, counted from the rank's first of the step."""
+        out = self._of_nodes("issued")
+        reached = np.zeros(len(out), np.bool_)
+        reached[self.joint.dst] = True
+        known = np.flatnonzero((out >= 0) & (self.group >= 0) & reached)
         least = np.full(int(self.group.max(initial=-1)) + 1, np.iinfo(np.int64).max, np.int64)
         np.minimum.at(least, self.group[known], out[known])
         out[known] -= least[self.group[known]]
         return out
 
-    def _in_lane(self) -> NDArray[np.bool_]:
-        """One edge for each run: every run has its work on each of its edges, the largest is the whole of it."""
+    def _of_nodes(self, name: str) -> Ints:
+        """A column of the recordings' nodes; -1 for other nodes."""
         j = self.joint
-        most = np.zeros(len(j.time), np.int64)
-        np.maximum.at(most, j.dst, self.compute)
-        full = np.flatnonzero((self.compute > 0) & (self.compute == most[j.dst]))
-        one = np.full(len(j.time), -1, np.int64)
-        one[j.dst[full]] = full
-        out = np.zeros(len(j.dst), np.bool_)
-        out[one[one >= 0]] = True
+        out = np.full(len(j.time), -1, np.int64)
+        own = np.concatenate([np.append(getattr(one.graph, name), np.int32(-1)) for one in j.inputs])
+        out[: len(own)] = own
         return out
 
     def _peers(self) -> dict[int, list[int]]:
@@ -147,23 +139,29 @@ class Changes:
     @cached_property
     def _by_group(self) -> tuple[NDArray[np.intp], Ints]:
         """Edges with compute in order of recording and step, and the number of these."""
-        rows = np.flatnonzero((self.compute > 0) & (self.group >= 0))
-        rows = rows[np.argsort(self.group[rows], kind="stable")]
-        return rows, self.group[rows]
+        j = self.joint
+        rows = np.flatnonzero(j.compute)
+        group = self.group[j.dst[rows]]
+        inside = np.flatnonzero((group >= 0) & (j.compute[rows] > 0))
+        inside = inside[np.argsort(group[inside], kind="stable")]
+        return rows[inside], group[inside]
 
     def _scaled(self, factors: Mapping[tuple[int, int], dict[int, float]]) -> Change:
         """Edges with the compute of (recording, step) times a factor, by calls made before (`REST`: all others)."""
+        j = self.joint
         rows, groups = self._by_group
         edges, added = [np.empty(0, np.intp)], [np.empty(0, np.int64)]
         for (p, s), by_place in factors.items():
-            group = p * len(self.joint.steps) + s
+            group = p * len(j.steps) + s
             mine = rows[np.searchsorted(groups, group, "left") : np.searchsorted(groups, group, "right")]
             rest = by_place.get(REST, 1.0)
-            factor = np.array([by_place.get(place, rest) for place in self.issued[mine].tolist()])
+            factor: Any = rest
+            if by_place.keys() != {REST}:
+                factor = np.array([by_place.get(place, rest) for place in self.issued[j.dst[mine]].tolist()])
             edges.append(mine)
-            added.append(np.rint(self.compute[mine] * (factor - 1)).astype(np.int64))
+            added.append(np.rint(j.compute[mine] * (factor - 1)).astype(np.int64))
         changed = np.concatenate(edges)
-        return changed, self.weight[changed] + np.concatenate(added)
+        return changed, j.weight[changed] + np.concatenate(added)
 
     def _stragglers(self) -> list[Case]:
         peers = self._peers()
@@ -205,47 +203,54 @@ class Changes:
 
     def _transfers(self) -> list[Case]:
         j = self.joint
-        own = np.flatnonzero((self.label >= 0) & (self.step >= 0))
-        maybe = np.array([r not in NOT_WAITING for r in j.reasons] + [False, False], np.bool_)[j.why[own]]
+        ns = j.weight[self.calls]
+        maybe = np.array([r not in NOT_WAITING for r in j.reasons] + [False, False], np.bool_)[j.why[self.calls]]
         size = len(self.labels)
         total, unsplit = np.zeros(size, np.int64), np.zeros(size, np.int64)
-        np.add.at(total, self.label[own], self.weight[own])
-        np.add.at(unsplit, self.label[own[maybe]], self.weight[own[maybe]])
+        np.add.at(total, self.label, ns)
+        np.add.at(unsplit, self.label[maybe], ns[maybe])
         if not total.any():
             return []
         too_unsure = bool(unsplit.sum() > MOST_UNSPLIT * total.sum())
+        own = np.arange(len(self.calls))
         out = [self._at_theory(None, own, too_unsure), self._hidden(None, own, too_unsure)]
         order = sorted(np.flatnonzero(total).tolist(), key=lambda k: (-total[k], self.labels[k]))
         out += [
-            self._at_theory(k, own[self.label[own] == k], bool(unsplit[k] > MOST_UNSPLIT * total[k]))
+            self._at_theory(k, np.flatnonzero(self.label == k), bool(unsplit[k] > MOST_UNSPLIT * total[k]))
             for k in order[:MOST_SUBJECTS]
         ]
         by_strategy: dict[str, list[int]] = defaultdict(list)
         for k in order:
             by_strategy[self.labels[k][0]].append(k)
         for strategy, kinds in list(by_strategy.items())[:MOST_SUBJECTS]:
-            edges = own[np.isin(self.label[own], kinds)]
-            out.append(self._hidden(strategy, edges, bool(unsplit[kinds].sum() > MOST_UNSPLIT * total[kinds].sum())))
+            there = np.zeros(size, np.bool_)
+            there[kinds] = True
+            calls = np.flatnonzero(there[self.label])
+            out.append(self._hidden(strategy, calls, bool(unsplit[kinds].sum() > MOST_UNSPLIT * total[kinds].sum())))
         return out
 
-    def _at_theory(self, kind: int | None, edges: NDArray[np.intp], unsplit: bool) -> Case:
+    def _at_theory(self, kind: int | None, calls: NDArray[np.intp], unsplit: bool) -> Case:
         """Transfers that take as long as theory expects; those without an expectation stay."""
         subject = None if kind is None else " ".join(self.labels[kind])
-        known = edges[(self.expected[edges] != NO_TIME) & (self.joint.why[edges] == -1)]
+        known = calls[(self.expected[calls] != NO_TIME) & (self.joint.why[self.calls[calls]] == -1)]
         if unsplit or not len(known):
             return Case("theory-speed", subject, reason="unsplit" if unsplit else "no-expectation")
-        return Case("theory-speed", subject, lambda: (known, self.expected[known]))
+        return Case("theory-speed", subject, lambda: (self.calls[known], self.expected[known]))
 
-    def _hidden(self, strategy: str | None, edges: NDArray[np.intp], unsplit: bool) -> Case:
+    def _hidden(self, strategy: str | None, calls: NDArray[np.intp], unsplit: bool) -> Case:
         """Transfers that nobody waits for, while waiting for ranks stays; they still need their time on each rank."""
         if unsplit:
             return Case("perfect-overlap", strategy, reason="unsplit")
         j = self.joint
-        once = edges[(j.kind[j.src[edges]] != HUB) & (self.group[edges] >= 0)]
+        edges = self.calls[calls]
+        once = edges[j.kind[j.src[edges]] != HUB]
         busy = np.zeros(len(j.inputs) * len(j.steps), np.int64)
-        np.add.at(busy, self.group[once], self.weight[once])
+        np.add.at(busy, self.group[j.dst[once]], j.weight[once])
         floor = busy.reshape(len(j.inputs), len(j.steps)).max(axis=0)
-        return Case("perfect-overlap", strategy, lambda: (edges, 0), floor=dict(enumerate(floor.tolist())))
+        return Case(
+            "perfect-overlap", strategy, lambda: (self.calls[calls], np.zeros(len(calls), np.int64)),
+            floor=dict(enumerate(floor.tolist())),
+        )  # fmt: skip
 
 
 def _slow(loads: Mapping[int, dict[int, int]], *, alike: bool) -> list[tuple[int, dict[int, float], int]]:
