@@ -55,7 +55,9 @@ def test_the_split_equals_counting_instants_and_adds_up(case: Any, tmp_path_fact
     one = RankInput(3, {"busy": path}, steps=tables.steps)
     keys = [(c.label.strategy, c.label.purpose or "", "") for c in calls]
     wait = np.array([NO_TIME if w is None else w for w in waited], np.int64)
-    got = split_rank(one, keys, np.array([c.ts for c in calls], np.int64), wait)
+    once = sorted(set(keys))
+    key = np.array([once.index(k) for k in keys], np.int64)
+    got = split_rank(one, once, key, np.array([c.ts for c in calls], np.int64), wait)
     for total in tables.totals:
         for strategy, row in total["by_strategy"].items():
             split = got.strategies[0].get(strategy)

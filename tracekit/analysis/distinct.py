@@ -26,7 +26,7 @@ def distinct_rows(columns: Sequence[NDArray[np.int64]]) -> tuple[NDArray[np.int6
     spans = [int(column.max(initial=0)) - low + 1 for column, low in zip(columns, lows, strict=True)]
     if prod(spans) <= MOST_CELLS:
         return _by_table(columns, lows, spans)
-    order = np.lexsort(tuple(columns)[::-1])
+    order = np.lexsort(tuple(_packed(columns, lows, spans))[::-1])
     new = np.zeros(len(order), np.bool_)
     new[:1] = True
     for column in columns:
@@ -36,6 +36,25 @@ def distinct_rows(columns: Sequence[NDArray[np.int64]]) -> tuple[NDArray[np.int6
     which[order] = np.cumsum(new) - 1
     first = order[new]
     return np.stack([column[first] for column in columns], axis=1), which
+
+
+def _packed(columns: Sequence[NDArray[np.int64]], lows: Sequence[int], spans: Sequence[int]) -> list[NDArray[np.int64]]:
+    """Fewer columns of the same order: neighbours whose spans fit into one number, without those of one value."""
+    out: list[NDArray[np.int64]] = []
+    room = 0  # values of the last column of `out`
+    for column, low, span in zip(columns, lows, spans, strict=True):
+        if span == 1:
+            continue
+        if out and room * span < _MOST:
+            out[-1] = out[-1] * span + (column - low)
+            room *= span
+        else:
+            out.append(column - low if span < _MOST else column)
+            room = span
+    return out or [columns[0]]
+
+
+_MOST = 1 << 63
 
 
 def _by_table(

@@ -7,8 +7,10 @@ import random
 import numpy as np
 import pytest
 from crossrank_job import Event, collectives, columns
+from msgspec.structs import replace
 
 from tracekit.analysis.crossrank.clocks import align_clocks
+from tracekit.analysis.crossrank.matches import Matches
 from tracekit.analysis.crossrank.matching import match
 from tracekit.model import NO_TIME
 
@@ -79,9 +81,8 @@ def test_a_wrong_pairing_shows_as_infeasible() -> None:
     rng = random.Random(8)
     rows = [m.rows[1] for m in matches]
     rng.shuffle(rows)
-    for m, row in zip(matches, rows, strict=True):
-        m.rows = (m.rows[0], row)
-    clock = align_clocks(parts, matches)[1]
+    wrong = [replace(m, rows=(m.rows[0], row)) for m, row in zip(matches, rows, strict=True)]
+    clock = align_clocks(parts, Matches.of(wrong))[1]
     assert clock.method == "infeasible"
     assert (clock.place(parts[1].start) == NO_TIME).all()
 

@@ -12,7 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from test_crossrank_matching import GROUPS, OPS, check, programs
 
-from tracekit.analysis.crossrank.matching import CONFIDENCE, Matched, match
+from tracekit.analysis.crossrank.matches import CONFIDENCE
+from tracekit.analysis.crossrank.matching import Matched, match
 
 if TYPE_CHECKING:
     from tracekit.analysis.crossrank.columns import RankCalls

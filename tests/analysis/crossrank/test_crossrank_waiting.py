@@ -12,7 +12,8 @@ from crossrank_job import Event, Job, collectives, columns
 from tracekit.analysis.crossrank.clocks import Clock, align_clocks
 from tracekit.analysis.crossrank.flat import Flat, flatten
 from tracekit.analysis.crossrank.imbalance import imbalance_rows
-from tracekit.analysis.crossrank.matching import Match, Matched, match
+from tracekit.analysis.crossrank.matches import Match, Matches
+from tracekit.analysis.crossrank.matching import Matched, match
 from tracekit.analysis.crossrank.sites import waiting_rows
 from tracekit.analysis.crossrank.streams import find_streams
 from tracekit.analysis.crossrank.tables import match_rows
@@ -162,7 +163,7 @@ def test_a_message_that_came_before_it_was_sent_has_no_transfer() -> None:
     recv = Event(1, "recv", "0,1", 0, 1_000_000, 0, src=0, dst=1, size=10)
     parts = [columns(0, [send], host="h", markers=True), columns(1, [recv], host="h", markers=True)]
     found = match(parts)
-    found.matches = found.matches or [Match(find_streams(parts).streams[0], "order", (0, 1), (0, 0))]
+    found.matches = found.matches or Matches.of([Match(find_streams(parts).streams[0], "order", (0, 1), (0, 0))])
     flat = flatten(parts, found.matches, [Clock("reference", 0, 0, component=0), Clock("same-host", 0, 0, component=0)])
     split = waits(parts, found.matches, flat, None)
     received = flat.part.tolist().index(1)

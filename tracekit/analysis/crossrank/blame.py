@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from tracekit.analysis.crossrank.columns import RankCalls
     from tracekit.analysis.crossrank.flat import Flat
-    from tracekit.analysis.crossrank.matching import Match
+    from tracekit.analysis.crossrank.matches import Matches
     from tracekit.analysis.crossrank.waiting import Waits
 
 Origin = tuple[int | None, str]
@@ -59,10 +59,10 @@ class Blame:
     """
 
     def __init__(
-        self, parts: Sequence[RankCalls], matches: Sequence[Match], flat: Flat, waits: Waits, lapses: Sequence[Lapse]
+        self, parts: Sequence[RankCalls], matches: Matches, flat: Flat, waits: Waits, lapses: Sequence[Lapse]
     ) -> None:
         self.parts, self.matches, self.flat, self.waits = parts, matches, flat, waits
-        self.p2p = np.fromiter((m.stream.kind == "p2p" for m in matches), np.bool_, len(matches))
+        self.p2p = matches.p2p
         self._windows(lapses)
         self.own: dict[int, Shares] = {}
         self.ahead: dict[int, list[tuple[int, float]]] = defaultdict(list)
@@ -73,9 +73,7 @@ class Blame:
         done in it, and which calls began in it.
         """
         flat, parts = self.flat, self.parts
-        streams: dict[int, int] = {}
-        number = np.fromiter((streams.setdefault(id(m.stream), len(streams)) for m in self.matches), np.int64)
-        key = number[flat.match] * len(parts) + flat.part
+        key = self.matches.stream[flat.match] * len(parts) + flat.part
         order = np.argsort(key, kind="stable")
         follows = np.append(False, np.diff(key[order]) == 0)[: len(order)]
         low = np.full(len(flat), NO_TIME, np.int64)

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from tracekit.analysis.crossrank.align import END_SKEW_NS, SAME_HOST_NS
 from tracekit.analysis.crossrank.columns import shared
-from tracekit.analysis.crossrank.flat import by_part, entries, gathered
+from tracekit.analysis.crossrank.flat import gathered
 from tracekit.analysis.crossrank.sequences import SYNCHRONISING
 from tracekit.model import NO_TIME
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tracekit.analysis.crossrank.columns import RankCalls
-    from tracekit.analysis.crossrank.matching import Match
+    from tracekit.analysis.crossrank.matches import Matches
 
 MIN_PAIRS = 3
 """Fewer common calls give no offset with an error."""
@@ -82,7 +82,7 @@ class _Edge(Struct):
     start_b: NDArray[np.int64]
 
 
-def align_clocks(parts: Sequence[RankCalls], matches: Sequence[Match]) -> list[Clock]:
+def align_clocks(parts: Sequence[RankCalls], matches: Matches) -> list[Clock]:
     """A clock for each recording, against the first of its connected component.
 
     Along a chain of groups offsets add up and errors, too; the chain with most common calls is taken, messages and
@@ -114,17 +114,15 @@ def _one_host(a: RankCalls, b: RankCalls) -> bool:
     return a.host is not None and a.host == b.host and a.comparable and b.comparable
 
 
-def _message_bounds(parts: Sequence[RankCalls], matches: Sequence[Match]) -> dict[tuple[int, int], tuple[int, int]]:
+def _message_bounds(parts: Sequence[RankCalls], matches: Matches) -> dict[tuple[int, int], tuple[int, int]]:
     """Bounds of what to add to the second clock, where messages went both ways: none arrives before it was sent."""
     low: dict[tuple[int, int], int] = {}
     high: dict[tuple[int, int], int] = {}
-    messages = [m for m in matches if m.stream.kind == "p2p" and m.stream.pair is not None]
-    _, part, row = entries(messages)
-    of = by_part(part, len(parts))
+    messages = matches.chosen(np.flatnonzero(matches.source >= 0))
+    part, row, of = messages.part, messages.row, messages.entries(len(parts))
     begins, ends = (gathered(of, row, times) for times in ([p.begin for p in parts], [p.end for p in parts]))
     ranks = np.array([p.rank for p in parts], np.int64)
-    source = np.array([m.stream.pair[0] for m in messages if m.stream.pair is not None], np.int64)
-    sent = np.arange(0, len(part), 2) + (ranks[part[::2]] != source)
+    sent = np.arange(0, len(part), 2) + (ranks[part[::2]] != messages.source)
     got = sent ^ 1
     apart = begins[sent] - ends[got]
     known = (begins[sent] != NO_TIME) & (ends[got] != NO_TIME)
@@ -147,15 +145,16 @@ def _find(root: list[int], p: int) -> int:
     return p
 
 
-def _edges(parts: Sequence[RankCalls], matches: Sequence[Match]) -> dict[tuple[int, int], _Edge]:
+def _edges(parts: Sequence[RankCalls], matches: Matches) -> dict[tuple[int, int], _Edge]:
     """Common synchronising calls of pairs of recordings: each call ties its first recording to the others."""
     codes, names = shared(parts, "op")
     wanted = np.array([name in SYNCHRONISING for name in names], np.bool_)
-    matches = [m for m in matches if m.stream.kind != "p2p" and wanted[codes[m.parts[0]][m.rows[0]]]]
-    size, part, row = entries(matches)
+    op = gathered(matches.entries(len(parts)), matches.row, codes)[matches.first]
+    matches = matches.chosen(np.flatnonzero(~matches.p2p & wanted[op]))
+    size, part, row = matches.size, matches.part, matches.row
     if not len(size):
         return {}
-    of, first = by_part(part, len(parts)), np.cumsum(size) - size
+    of, first = matches.entries(len(parts)), matches.first
     starts, ends = (gathered(of, row, times) for times in ([p.start for p in parts], [p.end for p in parts]))
     peers, members = (gathered(of, row, [p.number[n] for p in parts]) for n in ("peers", "group_size"))
     timed = ends != NO_TIME

@@ -146,22 +146,28 @@ def hull(path: str) -> tuple[int, int]:
 
 def plain(column: pa.ChunkedArray[Any], dtype: np.dtype[Any]) -> tuple[NDArray[Any], NDArray[np.bool_]]:
     """(values, presence) of a number column, copied out of the file; nulls hold anything."""
-    values, present = [np.empty(0, dtype)], [np.empty(0, np.bool_)]
-    for chunk in column.chunks:
-        validity, data = chunk.buffers()
-        n, at = len(chunk), chunk.offset
-        values.append(np.frombuffer(data, dtype)[at : at + n] if data is not None else np.zeros(n, dtype))
-        if validity is None or not chunk.null_count:
-            present.append(np.ones(n, np.bool_))
-        else:
-            bits = np.unpackbits(np.frombuffer(validity, np.uint8), bitorder="little")
-            present.append(bits[at : at + n].astype(np.bool_))
+    parts = [_chunk(chunk, dtype) for chunk in column.chunks]
+    if len(parts) == 1:
+        return parts[0]
+    values, present = (
+        [np.empty(0, kind), *(p[i] for p in parts)] for i, kind in enumerate((dtype, np.dtype(np.bool_)))
+    )
     return np.concatenate(values), np.concatenate(present)
+
+
+def _chunk(chunk: pa.Array[Any], dtype: np.dtype[Any]) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+    validity, data = chunk.buffers()
+    n, at = len(chunk), chunk.offset
+    values = np.frombuffer(data, dtype, at + n)[at:].copy() if data is not None else np.zeros(n, dtype)
+    if validity is None or not chunk.null_count:
+        return values, np.ones(n, np.bool_)
+    bits = np.unpackbits(np.frombuffer(validity, np.uint8), count=at + n, bitorder="little")
+    return values, bits[at:].astype(np.bool_)
 
 
 def _numbers(column: pa.ChunkedArray[Any]) -> NDArray[np.int64]:
     values, present = plain(column, np.dtype(np.int32 if column.type == pa.int32() else np.int64))
-    out = values.astype(np.int64)
+    out = values.astype(np.int64, copy=False)
     out[~present] = NO_TIME
     return out
 
@@ -172,6 +178,11 @@ def _codes(column: pa.ChunkedArray[Any]) -> tuple[NDArray[np.int32], list[str]]:
     chunk = column.chunk(0)
     names = [str(n) for n in chunk.dictionary.to_pylist()]
     codes, present = plain(pa.chunked_array([chunk.indices]), np.dtype(np.int32))
-    out = codes.copy()
-    out[~present] = -1
-    return out, names
+    codes[~present] = -1
+    return codes, names
+
+
+def distinct(values: NDArray[Any]) -> list[int]:
+    """Distinct values, ascending; quick where they are all equal."""
+    found: list[int] = (values[:1] if (values == values[:1]).all() else np.unique(values)).tolist()
+    return found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
 
     from tracekit.analysis.crossrank.clocks import Clock
     from tracekit.analysis.crossrank.columns import RankCalls
-    from tracekit.analysis.crossrank.matching import Match
+    from tracekit.analysis.crossrank.matches import Matches
 
 
 class Flat(Struct):
@@ -70,20 +69,6 @@ class Flat(Struct):
         return np.lexsort((values, self.match))
 
 
-def entries(matches: Sequence[Match]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """(calls of each match, part and row of every call), match by match."""
-    size = np.fromiter((len(m.rows) for m in matches), np.int64, len(matches))
-    n = int(size.sum())
-    part = np.fromiter(chain.from_iterable(m.parts for m in matches), np.int64, n)
-    return size, part, np.fromiter(chain.from_iterable(m.rows for m in matches), np.int64, n)
-
-
-def by_part(part: NDArray[np.int64], parts: int) -> list[NDArray[np.intp]]:
-    """Entries of each part, ascending."""
-    order = np.argsort(part, kind="stable")
-    return np.split(order, np.searchsorted(part[order], np.arange(1, parts)))
-
-
 def gathered(of: Sequence[NDArray[np.intp]], row: NDArray[np.int64], values: Sequence[NDArray[Any]]) -> NDArray[Any]:
     """A column of the calls for every entry. of: entries of each part; values: the column of each part."""
     out = np.empty(len(row), values[0].dtype if values else np.int64)
@@ -92,19 +77,17 @@ def gathered(of: Sequence[NDArray[np.intp]], row: NDArray[np.int64], values: Seq
     return out
 
 
-def flatten(parts: Sequence[RankCalls], matches: Sequence[Match], clocks: Sequence[Clock]) -> Flat:
+def flatten(parts: Sequence[RankCalls], matches: Matches, clocks: Sequence[Clock]) -> Flat:
     """Columns of all calls of all matches."""
-    size, part, row = entries(matches)
-    first = (np.cumsum(size) - size).astype(np.intp)
-    of = by_part(part, len(parts))
+    part, row, of = matches.part, matches.row, matches.entries(len(parts))
     peers = gathered(of, row, [p.number["peers"] for p in parts])
     members = gathered(of, row, [p.number["group_size"] for p in parts])
     error = np.array([c.error_ns or 0 for c in clocks], np.int64)
     component = np.array([c.component if c.aligned else -1 for c in clocks], np.int64)
     return Flat(
-        first=first,
-        size=size,
-        match=np.repeat(np.arange(len(matches)), size),
+        first=matches.first,
+        size=matches.size,
+        match=np.repeat(np.arange(len(matches)), matches.size),
         part=part,
         row=row,
         of=of,

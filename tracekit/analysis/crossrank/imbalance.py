@@ -5,15 +5,22 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from tracekit.analysis.crossrank.columns import shared
+from tracekit.analysis.crossrank.flat import gathered
 from tracekit.analysis.crossrank.streams import members_of
+from tracekit.analysis.distinct import distinct_rows
 from tracekit.model import NO_TIME
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from numpy.typing import NDArray
+
     from tracekit.analysis.crossrank.columns import RankCalls
     from tracekit.analysis.crossrank.flat import Flat
-    from tracekit.analysis.crossrank.matching import Match
+    from tracekit.analysis.crossrank.matches import Matches
     from tracekit.analysis.crossrank.waiting import Waits
 
 Row = dict[str, Any]
@@ -23,7 +30,7 @@ UNEVEN = frozenset({"all_to_all", "dispatch", "combine", "all_gather", "reduce_s
 
 def imbalance_rows(
     parts: Sequence[RankCalls],
-    matches: Sequence[Match],
+    matches: Matches,
     flat: Flat,
     waits: Waits,
     breakdown: Sequence[Row],
@@ -57,7 +64,10 @@ def _groups(parts: Sequence[RankCalls]) -> dict[tuple[str, str], frozenset[int]]
     """Rank sets of the groups in use, by the strategy of their calls."""
     out: dict[tuple[str, str], frozenset[int]] = {}
     for part in parts:
-        for strategy, group in set(zip(part.texts("strategy"), part.texts("group_id"), strict=True)):
+        (by, strategies), (of, groups) = part.text["strategy"], part.text["group_id"]
+        values, _ = distinct_rows([by.astype(np.int64), of.astype(np.int64)])
+        for s, g in values.tolist():
+            strategy, group = (strategies[s] if s >= 0 else None), (groups[g] if g >= 0 else None)
             members = members_of(group)
             if strategy is not None and group is not None and members and len(members) > 1:
                 out[strategy, group] = members
@@ -85,38 +95,53 @@ def _of_loads(
     ]  # fmt: skip
 
 
-def _payloads(parts: Sequence[RankCalls], matches: Sequence[Match], flat: Flat, waits: Waits) -> list[Row]:
+def _payloads(parts: Sequence[RankCalls], matches: Matches, flat: Flat, waits: Waits) -> list[Row]:
     """Bytes each rank moved in the calls of one group, and what the most loaded rank costs.
 
     cost_ns: sum over calls of transfer · (1 - mean/max): the transfer lasts as long as its largest part.
     """
-    ops = [p.texts("op") for p in parts]
-    strategies = [p.texts("strategy") for p in parts]
-    loads: dict[tuple[Any, ...], dict[int, int]] = defaultdict(lambda: defaultdict(int))
-    cost: dict[tuple[Any, ...], list[float]] = defaultdict(lambda: [0.0, 0, 0])
-    for i, m in enumerate(matches):
-        p, r = m.parts[0], m.rows[0]
-        begin = int(flat.first[i])
-        payload = flat.payload[begin : begin + len(m.rows)].tolist()
-        if ops[p][r] not in UNEVEN or m.stream.kind == "p2p" or NO_TIME in payload or not max(payload):
-            continue
-        step = int(parts[p].number["step"][r])
-        key: tuple[Any, ...] = (None if step == NO_TIME else step, strategies[p][r], m.stream.group_id, ops[p][r])
-        for q, nbytes in zip(m.parts, payload, strict=True):
-            loads[key][parts[q].rank] += nbytes
-        c = cost[key]
-        c[1] += 1
-        if waits.transfer[begin] != NO_TIME:
-            c[0] += int(waits.transfer[begin]) * (1 - sum(payload) / len(payload) / max(payload))
-            c[2] += 1
+    (op_codes, ops), (codes, strategies) = shared(parts, "op"), shared(parts, "strategy")
+    step, op, strategy = (
+        gathered(flat.of, flat.row, column)[flat.first]
+        for column in ([p.number["step"] for p in parts], op_codes, codes)
+    )
+    uneven, most = np.array([name in UNEVEN for name in ops], np.bool_), flat.most(flat.payload)
+    at = np.flatnonzero(uneven[op] & ~matches.p2p & flat.all(flat.payload != NO_TIME) & (most > 0))
+    if not len(at):
+        return []
+    values, which = distinct_rows([step[at], strategy[at], matches.stream[at], op[at]])
+    number: dict[tuple[Any, ...], int] = {}
+    groups = [s.group_id for s in matches.streams]
+    names = [(None if n == NO_TIME else n, strategies[s], groups[g], ops[o]) for n, s, g, o in values.tolist()]
+    key = np.array([number.setdefault(name, len(number)) for name in names], np.int64)[which]
+    loads = _loads(parts, flat, at, key)
+    transfer = waits.transfer[flat.first[at]]
+    split = transfer != NO_TIME
+    extra = np.where(split, transfer, 0) * (1 - flat.sums(flat.payload)[at] / flat.size[at] / most[at])
+    calls, known, cost = (np.bincount(key, weights).tolist() for weights in (None, split, extra))
     rows = []
-    for key in sorted(loads, key=lambda k: tuple(map(str, k))):
-        number, strategy, group, op = key
-        for row in _of_loads("payload", number, strategy, group, loads[key], loads[key], True):
+    for k in sorted(number, key=lambda k: tuple(map(str, k))):
+        step_, by, group, name = k
+        i = number[k]
+        for row in _of_loads("payload", step_, by, group, loads[i], loads[i], True):
             if row["ratio"] > 1:
-                known = cost[key][2] == cost[key][1]
-                rows.append(
-                    row | {"op": op, "unit": "bytes", "calls": int(cost[key][1]),
-                           "cost_ns": int(cost[key][0]) if known else None}
-                )  # fmt: skip
+                all_split = int(cost[i]) if known[i] == calls[i] else None
+                rows.append(row | {"op": name, "unit": "bytes", "calls": calls[i], "cost_ns": all_split})
     return rows
+
+
+def _loads(
+    parts: Sequence[RankCalls], flat: Flat, matches: NDArray[np.intp], key: NDArray[np.int64]
+) -> dict[int, dict[int, int]]:
+    """Key → rank → bytes in some matches; key: of each of them."""
+    of = np.full(len(flat.first), -1, np.int64)
+    of[matches] = key
+    rows = np.flatnonzero(of[flat.match] >= 0)
+    ranks = np.array([p.rank for p in parts], np.int64)[flat.part[rows]]
+    values, which = distinct_rows([of[flat.match[rows]], ranks])
+    nbytes = np.zeros(len(values), np.int64)
+    np.add.at(nbytes, which, flat.payload[rows])
+    out: dict[int, dict[int, int]] = defaultdict(dict)
+    for (k, rank), n in zip(values.tolist(), nbytes.tolist(), strict=True):
+        out[k][rank] = n
+    return out

@@ -7,7 +7,6 @@ unmatched, with a reason.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,8 +15,9 @@ from msgspec.structs import replace
 
 from tracekit.analysis.crossrank.align import END_SKEW_NS, Aligned, Refused, align, align_by_ends, equal_steps
 from tracekit.analysis.crossrank.clocks import align_clocks
-from tracekit.analysis.crossrank.flat import by_part, entries, gathered
+from tracekit.analysis.crossrank.flat import gathered
 from tracekit.analysis.crossrank.gaps import LEAST, match_with_gaps, outside_steps, rivalled, strangers
+from tracekit.analysis.crossrank.matches import HOW, Matches
 from tracekit.analysis.crossrank.sequences import Signatures, sequence
 from tracekit.analysis.crossrank.streams import Stream, find_streams
 from tracekit.model import NO_TIME
@@ -31,40 +31,21 @@ if TYPE_CHECKING:
     from tracekit.analysis.crossrank.clocks import Clock
     from tracekit.analysis.crossrank.columns import RankCalls
 
-CONFIDENCE = {
-    "comms-id": 0.99,
-    "seq": 0.97,
-    "order": 0.9,
-    "order-in-step": 0.85,
-    "order-with-gaps": 0.8,
-    "assumed-group": 0.6,
-}
-"""How far a way of matching is trusted; each was checked by operation and size."""
 _TRUST = 0.95
 """Sequence numbers of a group are believed when at least this share of them agrees in operation and size."""
 _ENOUGH = 8
 """Calls that must fit before ranks without a named group are taken for one group."""
 
 
-class Match(Struct):
-    """One call: `rows[i]` of part `parts[i]`. expected: ranks that took part, where known."""
-
-    stream: Stream
-    how: str
-    parts: tuple[int, ...]
-    rows: tuple[int, ...]
-
-    @property
-    def expected(self) -> int | None:
-        """Ranks that took part in the call, as far as the files tell."""
-        return 2 if self.stream.kind == "p2p" else self.stream.size
-
-
 class Matched(Struct):
     """All matches, and why each call without a match has none: part → row → reason."""
 
-    matches: list[Match] = field(default_factory=list)
+    matches: Matches = field(default_factory=lambda: Matches.of([]))
     unmatched: dict[int, dict[int, str]] = field(default_factory=lambda: defaultdict(dict))
+
+    def add(self, matches: Matches) -> None:
+        """Matches of a stream beside those that it has."""
+        self.matches = Matches.joined([self.matches, matches])
 
     def leave(self, part: int, rows: Iterable[int], reason: str) -> None:
         """Note why rows have no match."""
@@ -83,18 +64,17 @@ def match(parts: Sequence[RankCalls], *, ids: bool = True) -> Matched:
     found = [_match_stream(parts, s, ids, None) for s in streams.streams]
     doubtful = [i for i, f in enumerate(found) if any(r in _DOUBT for w in f.unmatched.values() for r in w.values())]
     if doubtful:
-        sure = [m for f in found for m in f.matches if m.how != "assumed-group"]
-        clocks = align_clocks(parts, sure)
+        every = Matches.joined([f.matches for f in found])
+        clocks = align_clocks(parts, every.chosen(np.flatnonzero(every.how != _ASSUMED)))
         if any(c.aligned and c.method != "same-host" and c.pairs for c in clocks):
             for i in doubtful:
                 again = _match_stream(parts, streams.streams[i], ids, clocks)
-                if sum(len(m.rows) for m in again.matches) > sum(len(m.rows) for m in found[i].matches):
+                if len(again.matches.row) > len(found[i].matches.row):
                     found[i] = again
-    out = Matched()
+    out = Matched(Matches.joined([f.matches for f in found]))
     for part, rows in streams.left_out.items():
         out.unmatched[part] |= rows
     for one in found:
-        out.matches += one.matches
         for part, rows in one.unmatched.items():
             out.unmatched[part] |= rows
     return out
@@ -154,13 +134,13 @@ def _by_seq(
         keyed[p] = (seq, left[p] & (seq != NO_TIME))
     trial = Matched()
     _by_key(stream, keyed, signatures, "seq", trial)
-    right = sum(len(m.rows) for m in trial.matches)
+    right = len(trial.matches.row)
     if not right:
         return
     wrong = _contradicting(parts, keyed, trial) + _across_steps(parts, trial)
     if wrong > (1 - _TRUST) * (wrong + right):
         return
-    out.matches += trial.matches
+    out.add(trial.matches)
     for p, reasons in trial.unmatched.items():
         for row, reason in reasons.items():
             out.leave(p, [row], reason)
@@ -191,13 +171,12 @@ def _contradicting(parts: Sequence[RankCalls], keyed: Keyed, trial: Matched) -> 
 
 def _across_steps(parts: Sequence[RankCalls], trial: Matched) -> int:
     """Rows that equal numbers tie to calls of other steps, where markers number the steps."""
-    size, part, row = entries(trial.matches)
-    of = by_part(part, len(parts))
+    found = trial.matches
     unmarked = np.int64(NO_TIME)
-    step = gathered(of, row, [p.number["step"] if p.markers else np.full(len(p), unmarked) for p in parts])
-    first = np.cumsum(size) - size
-    low = np.minimum.reduceat(np.where(step == NO_TIME, np.iinfo(np.int64).max, step), first)
-    return int(size[low < np.maximum.reduceat(step, first)].sum())
+    steps = [p.number["step"] if p.markers else np.full(len(p), unmarked) for p in parts]
+    step = gathered(found.entries(len(parts)), found.row, steps)
+    low = np.minimum.reduceat(np.where(step == NO_TIME, np.iinfo(np.int64).max, step), found.first)
+    return int(found.size[low < np.maximum.reduceat(step, found.first)].sum())
 
 
 def _by_key(stream: Stream, keyed: Keyed, signatures: Signatures, how: str, out: Matched) -> None:
@@ -230,10 +209,9 @@ def _by_key(stream: Stream, keyed: Keyed, signatures: Signatures, how: str, out:
     at = np.flatnonzero(good)
     at = at[np.lexsort((part[at], place[at], number[at]))]
     cut = np.flatnonzero((np.diff(number[at]) != 0) | (np.diff(place[at]) != 0)) + 1
-    on, rows = part[at].tolist(), row[at].tolist()
-    for low, high in pairwise([0, *cut.tolist(), len(at)]):
-        if high > low:
-            out.matches.append(Match(stream, how, tuple(on[low:high]), tuple(rows[low:high])))
+    sizes = np.diff(cut, prepend=0, append=len(at)) if len(at) else cut
+    ways = np.full(len(sizes), HOW.index(how), np.int64)
+    out.add(Matches([stream], np.zeros_like(ways), ways, sizes, part[at], row[at]))
 
 
 def _by_order(
@@ -407,20 +385,28 @@ def _reference(sequences: dict[int, CallSequence]) -> int:
 def _collect(
     stream: Stream, left: dict[int, list[int]], places: dict[int, dict[int, int]], how: dict[int, str], out: Matched
 ) -> None:
-    at: dict[int, dict[int, int]] = defaultdict(dict)
-    for p, mapping in places.items():
-        for place, j in mapping.items():
-            at[place][p] = left[p][j]
-    for place in sorted(at):
-        rows = at[place]
-        if len(rows) == 1:
-            for p, row in rows.items():
-                out.leave(p, [row], "no-counterpart")
-            continue
-        ways = {how[p] for p in rows if p in how} or {"order-with-gaps"}
-        way = "assumed-group" if stream.kind == "assumed" else min(ways, key=CONFIDENCE.__getitem__)
-        order = sorted(rows)
-        out.matches.append(Match(stream, way, tuple(order), tuple(rows[p] for p in order)))
+    parts = np.repeat(np.array([*places], np.int64), [len(mapping) for mapping in places.values()])
+    place = np.fromiter((at for mapping in places.values() for at in mapping), np.int64, len(parts))
+    row = np.fromiter((left[p][j] for p, mapping in places.items() for j in mapping.values()), np.int64, len(parts))
+    order = np.lexsort((parts, place))
+    parts, place, row = parts[order], place[order], row[order]
+    first = np.flatnonzero(np.diff(place, prepend=place[:1] - 1))
+    size = np.diff(first, append=len(place))
+    alone = first[size == 1]
+    for p, r in zip(parts[alone].tolist(), row[alone].tolist(), strict=True):
+        out.leave(p, [r], "no-counterpart")
+    code = np.full(int(parts.max(initial=0)) + 1, -1, np.int64)
+    for p, way in how.items():
+        code[p] = HOW.index(way)
+    ways = np.maximum.reduceat(code[parts], first) if len(first) else first  # the least trusted of its recordings
+    ways = np.where(ways < 0, _WITH_GAPS, ways) if stream.kind != "assumed" else np.full(len(first), _ASSUMED, np.int64)
+    several = size > 1
+    keep = np.repeat(several, size)
+    ways, size = ways[several], size[several]
+    out.add(Matches([stream], np.zeros_like(ways), ways, size, parts[keep], row[keep]))
+
+
+_ASSUMED, _WITH_GAPS = HOW.index("assumed-group"), HOW.index("order-with-gaps")
 
 
 def _not_one_group(

@@ -9,10 +9,11 @@ from msgspec import Struct, field
 
 from tracekit.analysis.crossrank.blame import Blame
 from tracekit.analysis.crossrank.columns import CallColumns, load
-from tracekit.analysis.crossrank.flat import by_part, entries, flatten, gathered
+from tracekit.analysis.crossrank.flat import flatten, gathered
 from tracekit.analysis.crossrank.imbalance import imbalance_rows
 from tracekit.analysis.crossrank.lapse import Lapse
 from tracekit.analysis.crossrank.late import blame_rows, late_findings
+from tracekit.analysis.crossrank.matches import HOW
 from tracekit.analysis.crossrank.matching import match
 from tracekit.analysis.crossrank.sites import waiting_rows
 from tracekit.analysis.crossrank.split import RankSplit, split_rank
@@ -24,6 +25,7 @@ from tracekit.analysis.crossrank.tables import (
 )
 from tracekit.analysis.crossrank.verify import settle
 from tracekit.analysis.crossrank.waiting import waits
+from tracekit.analysis.distinct import distinct_rows
 from tracekit.model import NO_TIME
 
 if TYPE_CHECKING:
@@ -35,7 +37,8 @@ if TYPE_CHECKING:
     from tracekit.analysis.crossrank.clocks import Clock
     from tracekit.analysis.crossrank.columns import RankCalls, RankInput
     from tracekit.analysis.crossrank.flat import Flat
-    from tracekit.analysis.crossrank.matching import Match, Matched
+    from tracekit.analysis.crossrank.matches import Matches
+    from tracekit.analysis.crossrank.matching import Matched
     from tracekit.analysis.crossrank.waiting import Waits
 
 Row = dict[str, Any]
@@ -84,35 +87,41 @@ def cross_rank(
     out.clocks = clocks
     out.data_parallel = data_parallel_calls(parts, clocks)
     rates = {name: np.array([r[name] for r in rows], np.float64) for name in ("algbw_gbps", "busbw_gbps")}
-    out.columns = [_columns(p, n, matched, flat, split, rates, clocks[n]) for n, p in enumerate(parts)]
+    why = np.array(split.reason, np.object_)
+    out.columns = [_columns(p, n, matched, flat, split, why, rates, clocks[n]) for n, p in enumerate(parts)]
     lapses = [Lapse(o, p, c.numbers["wait_ns"]) for o, p, c in zip(inputs, parts, out.columns, strict=True)]
     out.tables["blame"] = blame_rows(Blame(parts, matched.matches, flat, split, lapses).traced())
     out.findings += late_findings(out.tables["blame"], [p.window for p in parts])
     for one, part, columns in zip(inputs, parts, out.columns, strict=True):
         start = np.where(part.start == NO_TIME, NO_TIME, part.start - one.shift)
-        out.splits.append(split_rank(one, _keys(part), start, columns.numbers["wait_ns"]))
+        out.splits.append(split_rank(one, *_keys(part), start, columns.numbers["wait_ns"]))
     return out
 
 
-def _in_order(parts: Sequence[RankCalls], matches: Sequence[Match]) -> list[Match]:
+def _in_order(parts: Sequence[RankCalls], matches: Matches) -> Matches:
     """Matches by when their first call was made; independent of the order of groups."""
-    size, part, row = entries(matches)
-    if not len(size):
-        return []
-    of, first = by_part(part, len(parts)), np.cumsum(size) - size
+    if not len(matches):
+        return matches
+    part, row, first = matches.part, matches.row, matches.first
+    of = matches.entries(len(parts))
     when = gathered(of, row, [p.number["call_ts_ns"] for p in parts])
     when = np.where(when == NO_TIME, gathered(of, row, [p.start for p in parts]), when)
     latest = np.iinfo(np.int64).max
     when = np.minimum.reduceat(np.where(when == NO_TIME, latest, when), first)
     when[when == latest] = 0
-    return [matches[i] for i in np.lexsort((row[first], part[first], when)).tolist()]
+    return matches.chosen(np.lexsort((row[first], part[first], when)))
 
 
-def _keys(part: RankCalls) -> list[RowKey]:
-    return [
-        (s or "unknown", p or "", f or "")
-        for s, p, f in zip(part.texts("strategy"), part.texts("purpose"), part.texts("phase"), strict=True)
-    ]
+def _keys(part: RankCalls) -> tuple[list[RowKey], NDArray[np.int64]]:
+    """(labels as rows of the accounting, which of them each call has)."""
+    columns = [part.text[name] for name in ("strategy", "purpose", "phase")]
+    values, which = distinct_rows([codes.astype(np.int64) for codes, _ in columns])
+    keys: dict[RowKey, int] = {}
+    number = []
+    for row in values.tolist():
+        s, p, f = (names[c] if c >= 0 else None for c, (_, names) in zip(row, columns, strict=True))
+        number.append(keys.setdefault((s or "unknown", p or "", f or ""), len(keys)))
+    return [*keys], np.array(number, np.int64)[which]
 
 
 def _columns(
@@ -121,6 +130,7 @@ def _columns(
     matched: Matched,
     flat: Flat,
     split: Waits,
+    reasons: NDArray[np.object_],
     by_match: dict[str, NDArray[np.float64]],
     clock: Clock,
 ) -> CallColumns:
@@ -135,13 +145,15 @@ def _columns(
     moved = split.transfer[mine] != NO_TIME
     for name, column in rates.items():
         column[at[moved]] = by_match[name][which[moved]]
-    how: list[str | None] = [None] * n
-    why: list[str | None] = [None] * n
-    for row, reason in matched.unmatched.get(number, {}).items():
-        how[row], why[row] = reason, "unmatched"
-    for entry, row, i in zip(mine.tolist(), at.tolist(), which.tolist(), strict=True):
-        how[row], why[row] = matched.matches[i].how, split.reason[entry]
-    return CallColumns(numbers, rates, {"match": how, "wait_reason": why})
+    how, why = np.full(n, None, np.object_), np.full(n, None, np.object_)
+    left = matched.unmatched.get(number, {})
+    how[[*left]], why[[*left]] = [*left.values()], "unmatched"
+    how[at], why[at] = _HOW[matched.matches.how[which]], reasons[mine]
+    return CallColumns(numbers, rates, {"match": how.tolist(), "wait_reason": why.tolist()})
+
+
+_HOW = np.array(HOW, np.object_)
+"""Ways of matching as the column has them."""
 
 
 def _clock_findings(clocks: Sequence[Row]) -> list[Row]:

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tracekit.analysis.crossrank.align import END_SKEW_NS, Sequence
-from tracekit.analysis.crossrank.columns import shared
+from tracekit.analysis.crossrank.columns import distinct, shared
 from tracekit.analysis.crossrank.streams import EXPERT
+from tracekit.analysis.distinct import distinct_rows
 from tracekit.model import NO_TIME
 
 if TYPE_CHECKING:
@@ -69,10 +70,7 @@ class Signatures:
 
 def _numbered(a: NDArray[np.int64], b: NDArray[np.int64]) -> NDArray[np.int64]:
     """One number for each distinct pair."""
-    values, code = np.unique(b, return_inverse=True)
-    if len(values) == 1:
-        return a
-    return np.asarray(np.unique(a * len(values) + code.reshape(-1), return_inverse=True)[1].reshape(-1), np.int64)
+    return a if len(b) and (b == b[0]).all() else distinct_rows([a, b])[1]
 
 
 def _lacking(op: NDArray[np.int64], absent: NDArray[np.bool_]) -> NDArray[np.bool_]:
@@ -86,7 +84,7 @@ def _sizes(
     """The size that all ranks of a call share, `NO_TIME` = none or not known."""
     number = part.number
     out = np.full(len(at), NO_TIME, np.int64)
-    for code in np.unique(kind[at]).tolist():
+    for code in distinct(kind[at]):
         op = names[code] or ""
         if (column := _SIZE.get(op)) is None:
             continue

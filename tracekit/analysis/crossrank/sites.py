@@ -8,6 +8,7 @@ import numpy as np
 
 from tracekit.analysis.crossrank.columns import shared
 from tracekit.analysis.crossrank.waiting import verdict
+from tracekit.analysis.distinct import distinct_rows
 from tracekit.model import NO_TIME
 
 if TYPE_CHECKING:
@@ -72,13 +73,13 @@ def _keys(parts: Sequence[RankCalls], markers: set[str]) -> Iterable[tuple[list[
         codes, names = shared(parts, name)
         columns[name] = np.concatenate(codes), names
     of, names = columns["strategy"]
-    used, place = np.unique(of, return_inverse=True)
-    yield [(names[c], None, None, None) for c in used.tolist()], place.reshape(-1).astype(np.int64)
-    key = of
-    for name in ("op", "group_name", "group_id", "scope"):
-        key = np.unique(key * len(columns[name][1]) + columns[name][0], return_inverse=True)[1].reshape(-1)
-    _, at = np.unique(key, return_index=True)
-    words = {name: [names[c] for c in codes[at].tolist()] for name, (codes, names) in columns.items()}
+    used, place = distinct_rows([of])
+    yield [(names[c], None, None, None) for (c,) in used.tolist()], place
+    values, key = distinct_rows([codes for codes, _ in columns.values()])
+    words = {
+        name: [names[c] for c in row]
+        for (name, (_, names)), row in zip(columns.items(), values.T.tolist(), strict=True)
+    }
     sites: dict[tuple[Any, ...], int] = {}
     number = [
         sites.setdefault((strategy, op, name or group, None if scope in markers else scope), len(sites))

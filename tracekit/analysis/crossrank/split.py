@@ -8,6 +8,7 @@ these instants, so their three parts add up to `attributed_ns`.
 from __future__ import annotations
 
 from collections import defaultdict
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from msgspec import Struct, field
 
 from tracekit.analysis.accounting import UNKNOWN, RowKey
 from tracekit.analysis.crossrank.busy import COMPUTE, COPY, FUSED
-from tracekit.analysis.crossrank.columns import plain
+from tracekit.analysis.crossrank.columns import distinct, plain
 from tracekit.analysis.intervals import share_evenly, time_by_state
 from tracekit.model import NO_TIME
 
@@ -58,25 +59,33 @@ class RankSplit(Struct):
     strategies: dict[int, dict[str, Split]] = field(default_factory=dict)
 
 
-def split_rank(one: RankInput, keys: Sequence[RowKey], start: NDArray[np.int64], wait: NDArray[np.int64]) -> RankSplit:
+def split_rank(
+    one: RankInput,
+    keys: Sequence[RowKey],
+    key: NDArray[np.int64],
+    start: NDArray[np.int64],
+    wait: NDArray[np.int64],
+) -> RankSplit:
     """Split all communication of a recording.
 
-    keys: row of each call's label; start, wait: int64 ns of each call on the recording's own axis, wait `NO_TIME`
-    where it has none.
+    keys: rows of labels, each once; key: position there of each call's; start, wait: int64 ns of each call on the
+    recording's own axis, wait `NO_TIME` where it has none.
     """
     with pa.memory_map(one.files["busy"]) as source:
         table = pa.ipc.open_file(source).read_all()
         device, call = (plain(table.column(n), np.dtype(np.int32))[0] for n in ("device", "call"))
         ts, dur = (plain(table.column(n), np.dtype(np.int64))[0] for n in ("ts_ns", "dur_ns"))
+    end = ts + dur
     out = RankSplit()
-    for number in np.unique(device).tolist():
+    for number in distinct(device):
         steps = [s for s in one.steps if s["device"] == number]
-        here = np.flatnonzero(device == number)
-        if not steps or not len(here):
+        here = device == number
+        if not steps:
             continue
-        low, high = int(ts[here].min()), int((ts[here] + dur[here]).max())
+        begin, finish, owner = ts[here], end[here], call[here]
+        low, high = int(begin.min()), int(finish.max())
         edges = np.array([low, steps[0]["ts_ns"], *(s["ts_ns"] + s["dur_ns"] for s in steps), high], np.int64)
-        windows = _windows(ts[here], ts[here] + dur[here], call[here], keys, start, wait, edges)
+        windows = _windows(begin, finish, owner, keys, key, start, wait, edges)
         total: dict[str, Split] = defaultdict(Split)
         for window in windows:
             for (strategy, _, _), part in window.rows.items():
@@ -104,37 +113,42 @@ def _windows(
     end: NDArray[np.int64],
     call: NDArray[np.int32],
     keys: Sequence[RowKey],
+    key: NDArray[np.int64],
     start: NDArray[np.int64],
     wait: NDArray[np.int64],
     edges: NDArray[np.int64],
 ) -> list[_Window]:
     """One sweep over the same sets as the accounting and, for each row, its waiting and its transferring parts."""
+    others = [np.flatnonzero(call == k) for k in (COMPUTE, FUSED, COPY)]
+    sets = [(ts[rows], end[rows]) for rows in others]
     comm = np.flatnonzero((call != COMPUTE) & (call != FUSED) & (call != COPY))
     owner = call[comm]
-    names = sorted({keys[c] if c >= 0 else UNKNOWN for c in np.unique(owner).tolist()})
-    number = {k: i for i, k in enumerate(names)}
-    code_of = np.array([*(number.get(k, -1) for k in keys), number.get(UNKNOWN, -1)], np.int64)
-    safe = np.where(owner >= 0, owner, len(keys))
-    code = code_of[safe]
+    safe = np.where(owner >= 0, owner, len(key))
+    found = np.append(key, len(keys))[safe]  # calls of no label: as a key of their own
+    words = [*keys, UNKNOWN]
+    used = distinct(found)
+    names = sorted({words[k] for k in used})
+    code_of = np.full(len(words), -1, np.int64)
+    code_of[used] = [names.index(words[k]) for k in used]
+    order = np.argsort(code_of[found].astype(np.int16), kind="stable")
+    comm, safe, code = comm[order], safe[order], code_of[found][order]
+    begin, stop = ts[comm], end[comm]
     waited = np.append(wait, NO_TIME)[safe]
     has = waited != NO_TIME
-    turn = np.where(has, np.append(start, 0)[safe] + np.where(has, waited, 0), 0)
-    sets = [(ts[call == k], end[call == k]) for k in (COMPUTE, FUSED, COPY)]
-    spans = [(ts[comm], end[comm], np.ones(len(comm), np.bool_))]
-    spans.append((ts[comm], np.minimum(end[comm], np.maximum(turn, ts[comm])), has))
-    spans.append((np.maximum(ts[comm], np.minimum(turn, end[comm])), end[comm], has))
-    for a, b, valid in spans:
-        for i in range(len(names)):
-            rows = np.flatnonzero((code == i) & valid)
-            sets.append((a[rows], b[rows]))
+    turn = (np.append(start, 0)[safe] + waited)[has]
+    a, b = begin[has], stop[has]
+    middle = np.minimum(b, np.maximum(turn, a))
+    for own, low, high in ((code, begin, stop), (code[has], a, middle), (code[has], middle, b)):
+        cuts = np.searchsorted(own, np.arange(len(names) + 1)).tolist()
+        sets += [(low[i:j], high[i:j]) for i, j in pairwise(cuts)]
     states = time_by_state(sets, edges)
     windows = [_Window() for _ in range(len(edges) - 1)]
     coarse: dict[tuple[int, tuple[int, ...]], list[tuple[int, frozenset[int]]]] = defaultdict(list)
     first_part = 3 + len(names)
+    members = [(tuple(m for m in found if m < first_part), frozenset(found)) for found in states.members]
     for w, state, ns in zip(states.window.tolist(), states.state.tolist(), states.ns.tolist(), strict=True):
-        members = states.members[state]
-        base = tuple(m for m in members if m < first_part)
-        coarse[w, base].append((ns, frozenset(members)))
+        base, every = members[state]
+        coarse[w, base].append((ns, every))
     for (w, base), fine in coarse.items():
         active = [m - 3 for m in base if m >= 3]
         if active:
@@ -150,20 +164,19 @@ def _book(
     The shares are those of the accounting (same states, same order of names); each is cut at running sums, so that
     its parts add up to it.
     """
-    n = len(names)
     ns = sum(t for t, _ in fine)
     strategies = sorted({names[i][0] for i in active})
     shares = [0] * len(strategies) if compute else share_evenly(ns, len(strategies))
     for strategy, share in zip(strategies, shares, strict=True):
-        own = sorted((i for i in active if names[i][0] == strategy), key=lambda i: names[i])
-        for t, members in fine:
-            part = min((_part(members, i, n) for i in own), key=(TRANSFER, WAIT, UNSPLIT).index)
-            window.strategies[strategy].total[part] += t
-        for i, amount in zip(own, share_evenly(share, len(own)), strict=True):
+        own = [i for i in active if names[i][0] == strategy]  # `names` are in order, and so are these
+        parts = [[_part(members, i, len(names)) for _, members in fine] for i in own]
+        total = window.strategies[strategy].total
+        for (t, _), *of in zip(fine, *parts, strict=True):
+            total[TRANSFER if TRANSFER in of else min(of)] += t  # waiting before not split
+        for i, mine, amount in zip(own, parts, share_evenly(share, len(own)), strict=True):
             row = window.rows[names[i]]
             before = run = 0
-            for t, members in fine:
-                part = _part(members, i, n)
+            for (t, _), part in zip(fine, mine, strict=True):
                 row.total[part] += t
                 run += t
                 upto = amount * run // ns if ns else 0

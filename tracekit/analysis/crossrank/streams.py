@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from msgspec import Struct, field
 
+from tracekit.analysis.distinct import distinct_rows
 from tracekit.model import NO_TIME
 
 if TYPE_CHECKING:
@@ -87,14 +88,11 @@ def find_streams(parts: Sequence[RankCalls]) -> Streams:
 
 def _kinds(part: RankCalls) -> tuple[NDArray[np.int64], NDArray[np.intp]]:
     """(the kind of each call, the first call of each kind): operation, group, size, peers."""
-    kind = np.zeros(len(part), np.int64)
     columns = [part.text[name][0].astype(np.int64) for name in ("op", "group_id", "group_name")]
-    columns += [part.number[name] for name in ("group_size", "src_rank", "dst_rank")]
-    for column in columns:
-        values, code = np.unique(column, return_inverse=True)
-        if len(values) > 1:
-            kind = np.unique(kind * len(values) + code.reshape(-1), return_inverse=True)[1].reshape(-1)
-    return kind, np.unique(kind, return_index=True)[1]
+    values, kind = distinct_rows([*columns, *(part.number[n] for n in ("group_size", "src_rank", "dst_rank"))])
+    first = np.empty(len(values), np.intp)
+    first[kind[::-1]] = np.arange(len(kind))[::-1]
+    return kind, first
 
 
 def _stream_of(
@@ -129,10 +127,10 @@ def _several_names(parts: Sequence[RankCalls]) -> set[str | None]:
     out: set[str | None] = set()
     for part in parts:
         names: dict[int, set[int]] = defaultdict(set)
-        codes, of = part.text["group_id"][0].astype(np.int64), part.text["group_name"]
-        for both in np.unique((codes + 1) * (len(of[1]) + 1) + of[0] + 1).tolist():
-            group, name = divmod(both, len(of[1]) + 1)
-            names[group - 1].add(name)
+        for group, name in distinct_rows([part.text[n][0].astype(np.int64) for n in ("group_id", "group_name")])[
+            0
+        ].tolist():
+            names[group].add(name)
         words: list[str | None] = [*part.text["group_id"][1], None]
         out |= {words[g] for g, found in names.items() if len(found) > 1}
     return out

@@ -9,7 +9,7 @@ import numpy as np
 
 from tracekit.analysis.crossrank.columns import shared
 from tracekit.analysis.crossrank.flat import gathered
-from tracekit.analysis.crossrank.matching import CONFIDENCE
+from tracekit.analysis.crossrank.matches import CONFIDENCE, HOW
 from tracekit.analysis.crossrank.waiting import bus_factor, verdict
 from tracekit.model import NO_TIME
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tracekit.analysis.crossrank.clocks import Clock
     from tracekit.analysis.crossrank.columns import RankCalls
     from tracekit.analysis.crossrank.flat import Flat
-    from tracekit.analysis.crossrank.matching import Match
+    from tracekit.analysis.crossrank.matches import Matches
     from tracekit.analysis.crossrank.waiting import Waits
 
 Row = dict[str, Any]
@@ -32,77 +32,93 @@ def _nulls(values: NDArray[np.int64]) -> list[int | None]:
     return [None if v == NO_TIME else v for v in values.tolist()]
 
 
-def match_rows(
-    parts: Sequence[RankCalls], matches: Sequence[Match], flat: Flat, waits: Waits, world: int | None
-) -> list[Row]:
+def match_rows(parts: Sequence[RankCalls], matches: Matches, flat: Flat, waits: Waits, world: int | None) -> list[Row]:
     """Table `matches`: one row a matched call, in the order of `matches`."""
-    lead = flat.first
-    split = waits.wait != NO_TIME
-    several = flat.sums(split.astype(np.int64)).tolist()
-    most = np.iinfo(np.int64).max
-    ranks = np.array([p.rank for p in parts], np.int64)[flat.part]
-    columns: dict[str, Iterable[Any]] = {
-        name: _texts(parts, flat, name) for name in ("op", "strategy", "purpose", "phase", "scope")
-    } | {
-        "step": _nulls(gathered(flat.of, flat.row, [p.number["step"] for p in parts])[lead]),
-        "ts": _nulls(np.where(flat.all(flat.arrival != NO_TIME), flat.least(flat.arrival), NO_TIME)),
-        "first": _nulls(np.where(waits.first_come >= 0, ranks[waits.first_come], NO_TIME)),
-        "last": _nulls(np.where(waits.last >= 0, ranks[waits.last], NO_TIME)),
-        "skew": _nulls(waits.skew),
-        "error": _nulls(waits.error),
-        "shortest": _nulls(flat.least(flat.dur)),
-        "longest": flat.most(flat.dur).tolist(),
-        "wait": flat.sums(np.where(split, waits.wait, 0)).tolist(),
-        "dur": flat.sums(np.where(split, flat.dur, 0)).tolist(),
-        "transfer": flat.least(np.where(split, waits.transfer, most)).tolist(),
-        "payload": _nulls(flat.most(flat.payload)),
+    columns = _what(parts, matches, flat, world) | _when(parts, flat, waits)
+    columns |= _split(parts, matches, flat, waits, world)
+    order = [columns[name] for name in _COLUMNS]
+    return [dict(zip(_COLUMNS, values, strict=True)) for values in zip(*order, strict=True)]
+
+
+_COLUMNS = (
+    "match_id", "op", "kind", "group_id", "group_name", "src_rank", "dst_rank", "step", "strategy", "purpose", "phase",
+    "scope", "ranks_present", "ranks_expected", "how", "confidence", "ts_ns", "first_rank", "last_rank", "last_by",
+    "skew_ns", "clock_error_ns", "shortest_ns", "longest_ns", "wait_ns", "transfer_ns", "payload_bytes", "algbw_gbps",
+    "busbw_gbps", "verdict", "reason",
+)  # fmt: skip
+
+
+def _what(parts: Sequence[RankCalls], matches: Matches, flat: Flat, world: int | None) -> dict[str, list[Any]]:
+    """Columns of what was called, and how it was matched."""
+    streams = matches.streams
+    p2p = [s.kind == "p2p" for s in streams]
+    pairs = [s.pair if s.pair is not None and message else (None, None)
+             for s, message in zip(streams, p2p, strict=True)]  # fmt: skip
+    expected = matches.expected(world)
+    out = {name: _texts(parts, flat, name) for name in ("strategy", "purpose", "phase", "scope")}
+    return out | {
+        "match_id": [*range(len(matches))],
+        "kind": _each(["p2p" if message else "collective" for message in p2p], matches.stream),
+        "group_id": _each([s.group_id for s in streams], matches.stream),
+        "group_name": _each([s.group_name for s in streams], matches.stream),
+        "src_rank": _each([src for src, _ in pairs], matches.stream),
+        "dst_rank": _each([dst for _, dst in pairs], matches.stream),
+        "step": _nulls(gathered(flat.of, flat.row, [p.number["step"] for p in parts])[flat.first]),
+        "ranks_present": flat.size.tolist(),
+        "ranks_expected": _nulls(np.where(expected < 0, NO_TIME, expected)),
+        "how": _each(HOW, matches.how),
+        "confidence": _each([CONFIDENCE[how] for how in HOW], matches.how),
     }
-    rows = []
-    for i, (m, begin, some, values) in enumerate(
-        zip(matches, lead.tolist(), several, zip(*columns.values(), strict=True), strict=True)
-    ):
-        (
-            op,
-            strategy,
-            purpose,
-            phase,
-            scope,
-            step,
-            ts,
-            first,
-            last,
-            skew,
-            error,
-            shortest,
-            longest,
-            wait,
-            dur,
-            moved,
-            n,
-        ) = values
-        expected = world if m.stream.kind == "assumed" else m.expected
-        alg = n / moved if some and n and moved else None
-        pair = m.stream.pair if m.stream.kind == "p2p" else None
-        op = "send_recv" if pair else op
-        rows.append(
-            {
-                "match_id": i, "op": op, "kind": "p2p" if pair else "collective",
-                "group_id": m.stream.group_id, "group_name": m.stream.group_name,
-                "src_rank": pair[0] if pair else None, "dst_rank": pair[1] if pair else None,
-                "step": step, "strategy": strategy, "purpose": purpose, "phase": phase, "scope": scope,
-                "ranks_present": len(m.rows), "ranks_expected": expected,
-                "how": m.how, "confidence": CONFIDENCE[m.how],
-                "ts_ns": ts, "first_rank": first, "last_rank": last, "last_by": waits.last_by[i],
-                "skew_ns": skew, "clock_error_ns": error,
-                "shortest_ns": shortest, "longest_ns": None if shortest is None else longest,
-                "wait_ns": wait if some else None, "transfer_ns": moved if some else None,
-                "payload_bytes": n, "algbw_gbps": alg,
-                "busbw_gbps": alg * bus_factor(op, expected) if alg and expected else None,
-                "verdict": verdict(wait, dur) if some else "inconclusive",
-                "reason": None if some else waits.reason[begin],
-            }
-        )  # fmt: skip
-    return rows
+
+
+def _each(values: Sequence[Any], which: NDArray[np.int64]) -> list[Any]:
+    return [values[i] for i in which.tolist()]
+
+
+def _when(parts: Sequence[RankCalls], flat: Flat, waits: Waits) -> dict[str, list[Any]]:
+    """Columns of times and of who came first and last."""
+    ranks = np.array([p.rank for p in parts], np.int64)[flat.part]
+    shortest = flat.least(flat.dur)
+    longest = flat.most(flat.dur)
+    return {
+        "ts_ns": _nulls(np.where(flat.all(flat.arrival != NO_TIME), flat.least(flat.arrival), NO_TIME)),
+        "first_rank": _nulls(np.where(waits.first_come >= 0, ranks[waits.first_come], NO_TIME)),
+        "last_rank": _nulls(np.where(waits.last >= 0, ranks[waits.last], NO_TIME)),
+        "last_by": waits.last_by,
+        "skew_ns": _nulls(waits.skew),
+        "clock_error_ns": _nulls(waits.error),
+        "shortest_ns": _nulls(shortest),
+        "longest_ns": _nulls(np.where(shortest == NO_TIME, NO_TIME, longest)),
+    }
+
+
+def _split(
+    parts: Sequence[RankCalls], matches: Matches, flat: Flat, waits: Waits, world: int | None
+) -> dict[str, list[Any]]:
+    """Columns of waiting, transfer and what follows from them; empty where no call of a match was split."""
+    some = waits.wait != NO_TIME
+    known = flat.sums(some.astype(np.int64)) > 0
+    most = np.iinfo(np.int64).max
+    wait, dur = (flat.sums(np.where(some, values, 0)) for values in (waits.wait, flat.dur))
+    moved = flat.least(np.where(some, waits.transfer, most))
+    payload = _nulls(flat.most(flat.payload))
+    ops = ["send_recv" if message else op
+           for op, message in zip(_texts(parts, flat, "op"), matches.p2p.tolist(), strict=True)]  # fmt: skip
+    there = known.tolist()
+    rate = [n / ns if k and n and ns else None for k, n, ns in zip(there, payload, moved.tolist(), strict=True)]
+    ranks = matches.expected(world).tolist()
+    words = [verdict(w, d) for w, d in zip(wait.tolist(), dur.tolist(), strict=True)]
+    return {
+        "op": ops,
+        "wait_ns": _nulls(np.where(known, wait, NO_TIME)),
+        "transfer_ns": _nulls(np.where(known, moved, NO_TIME)),
+        "payload_bytes": payload,
+        "algbw_gbps": rate,
+        "busbw_gbps": [r * bus_factor(op, n) if r and n > 0 else None
+                       for r, op, n in zip(rate, ops, ranks, strict=True)],
+        "verdict": [word if k else "inconclusive" for k, word in zip(there, words, strict=True)],
+        "reason": [None if k else waits.reason[i] for k, i in zip(there, flat.first.tolist(), strict=True)],
+    }  # fmt: skip
 
 
 def _texts(parts: Sequence[RankCalls], flat: Flat, column: str) -> list[str | None]:

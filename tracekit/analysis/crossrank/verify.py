@@ -16,7 +16,9 @@ from tracekit.analysis.crossrank.clocks import align_clocks
 from tracekit.analysis.crossrank.columns import shared
 from tracekit.analysis.crossrank.flat import flatten, gathered
 from tracekit.analysis.crossrank.gaps import LEAST, SHARP
+from tracekit.analysis.crossrank.matches import HOW
 from tracekit.analysis.crossrank.sequences import SYNCHRONISING
+from tracekit.analysis.distinct import distinct_rows
 from tracekit.model import NO_TIME
 
 if TYPE_CHECKING:
@@ -27,11 +29,11 @@ if TYPE_CHECKING:
     from tracekit.analysis.crossrank.clocks import Clock
     from tracekit.analysis.crossrank.columns import RankCalls
     from tracekit.analysis.crossrank.flat import Flat
-    from tracekit.analysis.crossrank.matching import Match, Matched
+    from tracekit.analysis.crossrank.matches import Matches
+    from tracekit.analysis.crossrank.matching import Matched
 
 REFUTED = "clocks-differ"
-_BY_ID = "comms-id"
-_NUMBERED = "seq"
+_BY_ID, _NUMBERED = HOW.index("comms-id"), HOW.index("seq")
 _TRUST = 0.95
 """Sequence numbers of a group are believed unless more of its calls break the laws."""
 _ROUNDS = 3
@@ -45,31 +47,29 @@ def settle(parts: Sequence[RankCalls], matched: Matched) -> list[Clock]:
         wrong = _refuted(parts, matched.matches, clocks)
         if not wrong.any():
             break
-        for m in (m for m, no in zip(matched.matches, wrong.tolist(), strict=True) if no):
-            for p, r in zip(m.parts, m.rows, strict=True):
-                matched.unmatched[p][r] = REFUTED
-        matched.matches = [m for m, no in zip(matched.matches, wrong.tolist(), strict=True) if not no]
+        undone = matched.matches.chosen(np.flatnonzero(wrong))
+        for p, r in zip(undone.part.tolist(), undone.row.tolist(), strict=True):
+            matched.unmatched[p][r] = REFUTED
+        matched.matches = matched.matches.chosen(np.flatnonzero(~wrong))
         clocks = align_clocks(parts, matched.matches)
     return clocks
 
 
-def _refuted(parts: Sequence[RankCalls], matches: Sequence[Match], clocks: Sequence[Clock]) -> NDArray[np.bool_]:
+def _refuted(parts: Sequence[RankCalls], matches: Matches, clocks: Sequence[Clock]) -> NDArray[np.bool_]:
     """Which matches to undo."""
     wrong = np.zeros(len(matches), np.bool_)
-    if all(m.how == _BY_ID for m in matches):
+    how, stream, streams = matches.how, matches.stream, matches.streams
+    if (how == _BY_ID).all():
         return wrong
     flat = flatten(parts, matches, clocks)
-    how = np.array([m.how for m in matches])
-    streams: dict[int, int] = {}
-    stream = np.array([streams.setdefault(id(m.stream), len(streams)) for m in matches], np.int64)
     wrong = _broken(parts, matches, flat, clocks) | _late(parts, matches, flat, clocks, stream)
     step = gathered(flat.of, flat.row, [p.number["step"] for p in parts])[flat.first]
-    _, place = np.unique(np.stack([stream, step]), axis=1, return_inverse=True)  # losses shift what follows them, too
-    place = place.reshape(-1)
+    _, place = distinct_rows([stream, step])  # losses shift what follows them, too
     wrong |= _across_steps(parts, flat)
     wrong = (np.bincount(place, wrong) > 0)[place] | _infeasible(flat, clocks)
     numbered = how == _NUMBERED
-    share = np.bincount(stream, wrong & numbered, len(streams)) / np.maximum(np.bincount(stream, numbered), 1)
+    broken, believed = (np.bincount(stream, flags, len(streams)) for flags in (wrong & numbered, numbered))
+    share = broken / np.maximum(believed, 1)
     wrong[numbered] = (share > 1 - _TRUST)[stream[numbered]]
     wrong[how == _BY_ID] = False
     return wrong
@@ -90,14 +90,12 @@ def _infeasible(flat: Flat, clocks: Sequence[Clock]) -> NDArray[np.bool_]:
     return ~flat.all(~bad[flat.part])
 
 
-def _broken(
-    parts: Sequence[RankCalls], matches: Sequence[Match], flat: Flat, clocks: Sequence[Clock]
-) -> NDArray[np.bool_]:
+def _broken(parts: Sequence[RankCalls], matches: Matches, flat: Flat, clocks: Sequence[Clock]) -> NDArray[np.bool_]:
     """Synchronising calls that end on one rank before they begin on another, whatever the clocks' error."""
     codes, names = shared(parts, "op")
     op = gathered(flat.of, flat.row, codes)[flat.first]
-    p2p = np.array([m.stream.kind == "p2p" for m in matches], np.bool_)
-    together = np.array([name in SYNCHRONISING for name in names], np.bool_)[op] & ~p2p & flat.all(~flat.peers_lack)
+    together = np.array([name in SYNCHRONISING for name in names], np.bool_)[op] & ~matches.p2p
+    together &= flat.all(~flat.peers_lack)
     end = gathered(flat.of, flat.row, [c.place(p.end) for p, c in zip(parts, clocks, strict=True)])
     start = gathered(flat.of, flat.row, [c.place(p.start) for p, c in zip(parts, clocks, strict=True)])
     known = (flat.component >= 0) & (start != NO_TIME) & (end != NO_TIME)
@@ -108,14 +106,14 @@ def _broken(
 
 
 def _late(
-    parts: Sequence[RankCalls], matches: Sequence[Match], flat: Flat, clocks: Sequence[Clock], stream: NDArray[np.int64]
+    parts: Sequence[RankCalls], matches: Matches, flat: Flat, clocks: Sequence[Clock], stream: NDArray[np.int64]
 ) -> NDArray[np.bool_]:
     """Messages received before they were sent; and, where receivers of a stream are seen to leave at once when both
     are there, those whose receiver stayed on.
     """
     out = np.zeros(len(matches), np.bool_)
     ranks = np.array([p.rank for p in parts], np.int64)
-    source = np.array([m.stream.pair[0] if m.stream.pair and m.stream.kind == "p2p" else -1 for m in matches], np.int64)
+    source = matches.source
     at = np.flatnonzero(source >= 0)
     sent = flat.first[at] + (ranks[flat.part[flat.first[at]]] != source[at])
     got = 2 * flat.first[at] + 1 - sent

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from tracekit.analysis.crossrank.columns import RankCalls
     from tracekit.analysis.crossrank.flat import Flat
-    from tracekit.analysis.crossrank.matching import Match
+    from tracekit.analysis.crossrank.matches import Matches
 
 TRANSFER_BOUND, SKEW_BOUND = 0.25, 0.5
 """Share of waiting in the duration up to which a call is transfer-bound, from which on skew-bound."""
@@ -47,12 +47,12 @@ class Waits(Struct):
     error: NDArray[np.int64]
 
 
-def waits(parts: Sequence[RankCalls], matches: Sequence[Match], flat: Flat, world: int | None) -> Waits:
+def waits(parts: Sequence[RankCalls], matches: Matches, flat: Flat, world: int | None) -> Waits:
     """Split every matched call where that is valid; elsewhere the reason."""
     n = len(flat)
     codes, names = shared(parts, "op")
     op = gathered(flat.of, flat.row, codes)[flat.first]
-    p2p = np.fromiter((m.stream.kind == "p2p" for m in matches), np.bool_, len(matches))
+    p2p = matches.p2p
     synchronising = np.array([name in SYNCHRONISING for name in names], np.bool_)[op]
     out = Waits(
         np.full(n, NO_TIME, np.int64), np.full(n, NO_TIME, np.int64), [], *_arrivals(flat, synchronising & ~p2p),
@@ -64,7 +64,7 @@ def waits(parts: Sequence[RankCalls], matches: Sequence[Match], flat: Flat, worl
         at = np.flatnonzero(((why == 0) & ~p2p)[flat.match])
         out.transfer[at] = flat.least(flat.dur)[flat.match[at]]
         out.wait[at] = flat.dur[at] - out.transfer[at]
-        _messages(parts, [m for m in matches if m.stream.kind == "p2p"], flat, flat.first[p2p], out, reason)
+        _messages(parts, matches.source[p2p], flat, flat.first[p2p], out, reason)
     out.reason = [REASONS[code] for code in reason.tolist()]
     _owners_only(parts, flat, out)
     return out
@@ -75,14 +75,11 @@ _MISSING, _GROUP, _UNTIMED, _NOT_TOGETHER, _CLOCK, _EAGER = range(1, len(REASONS
 """Why a call is not split."""
 
 
-def _invalid(
-    matches: Sequence[Match], flat: Flat, synchronising: NDArray[np.bool_], world: int | None
-) -> NDArray[np.int64]:
+def _invalid(matches: Matches, flat: Flat, synchronising: NDArray[np.bool_], world: int | None) -> NDArray[np.int64]:
     """Why each collective cannot be split, as a position in REASONS."""
     timed = flat.all(flat.dur > 0)  # without a duration, or cut to none: nothing is transferred in no time
     lacking = ~flat.all(~flat.peers_lack)
-    told = ((world if m.stream.kind == "assumed" else m.expected) for m in matches)
-    expected = np.fromiter((-1 if ranks is None else ranks for ranks in told), np.int64, len(matches))
+    expected = matches.expected(world)
     out = np.where(flat.size == expected, 0, _MISSING)
     out[expected < 0] = _GROUP
     out[~timed] = _UNTIMED
@@ -92,15 +89,17 @@ def _invalid(
 
 def _messages(
     parts: Sequence[RankCalls],
-    matches: Sequence[Match],
+    source: NDArray[np.int64],
     flat: Flat,
     begin: NDArray[np.intp],
     out: Waits,
     reason: NDArray[np.int64],
 ) -> None:
-    """Split receive and send of each message: none can move before both sides have begun."""
+    """Split receive and send of each message: none can move before both sides have begun.
+
+    source: the rank that sends each; begin: its first entry.
+    """
     ranks = np.array([p.rank for p in parts], np.int64)
-    source = np.array([m.stream.pair[0] if m.stream.pair else -1 for m in matches], np.int64)
     sent = begin + (ranks[flat.part[begin]] != source)
     got = 2 * begin + 1 - sent
     aligned = (flat.component[sent] >= 0) & (flat.component[sent] == flat.component[got])

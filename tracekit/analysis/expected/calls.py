@@ -103,7 +103,7 @@ def read_calls(one: Recording) -> Calls:
     payload = _whole_payload(number, own, text["op"])
     peer = _peer(one.rank, number, text["op"])
     kinds, which = _kinds(text, number, peer, payload)
-    counted_kinds, counted = _kinds(text, number, peer, own)
+    counted_kinds, counted = (kinds, which.copy()) if payload is own else _kinds(text, number, peer, own)
     which[number["coalesced_into"] != NO_TIME] = -1
     none = np.full(n, NO_TIME, np.int64)
     known = isinstance(one.added, str)

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from tracekit.analysis.crossrank.busy import COMPUTE
-from tracekit.analysis.crossrank.columns import plain
+from tracekit.analysis.crossrank.columns import distinct, plain
 from tracekit.analysis.distinct import distinct_rows
 from tracekit.analysis.expected.hiding import AVOIDABLE, STRUCTURAL, UNKNOWN, rule_of
 from tracekit.analysis.expected.rows import Key
@@ -74,12 +74,12 @@ def _exposed_transfer(path: str, calls: Calls) -> tuple[NDArray[np.int64], NDArr
     """(device, exposed ns) of each call's transfer: its device work after its waiting, less what compute covers."""
     with pa.memory_map(path) as source:
         table = pa.ipc.open_file(source).read_all()
-        device, call = (plain(table.column(n), np.dtype(np.int32))[0].astype(np.int64) for n in ("device", "call"))
+        device, call = (plain(table.column(n), np.dtype(np.int32))[0] for n in ("device", "call"))
         ts, dur = (plain(table.column(n), np.dtype(np.int64))[0] for n in ("ts_ns", "dur_ns"))
     out, where = np.zeros(len(calls), np.int64), np.zeros(len(calls), np.int64)
     waited = calls.wait != NO_TIME
     turn = np.where(waited, calls.start + np.where(waited, calls.wait, 0), NO_TIME)
-    for number in np.unique(device).tolist():
+    for number in distinct(device):
         here = device == number
         compute = here & (call == COMPUTE)
         over = union(ts[compute], ts[compute] + dur[compute])
