@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 Change = tuple["NDArray[np.intp]", "Ints"]
 """Edges within steps, and their new ns."""
+Groups = list[tuple[int, int, int]]
+"""(level, number of edges into each, number of nodes), in order."""
 CELLS, FEWEST = 3 << 21, 4
 """Runs at a time: as many as keep so few times of nodes at hand, but these at least."""
 BLOCK = 1 << 13
@@ -42,15 +44,15 @@ class Replay:
         self.place[order] = np.arange(n, dtype=np.int32)
         self.given = joint.time[order[: n - np.count_nonzero(degree)]]
         self.edges = active[np.argsort(self.place[dst], kind="stable")]
-        _turn(self.edges, groups.tolist())
+        _turn(self.edges, groups)
         self.position = np.empty(len(inside), np.int32)
         self.position[self.edges] = np.arange(len(active), dtype=np.int32)
         free, src = free[self.edges], joint.src[self.edges]
         self.fixed = joint.time[src]
         self.fixed[free] = 0
-        self._sweep(np.where(free, self.place[src], n), groups.tolist())
+        self._sweep(np.where(free, self.place[src], n), groups)
 
-    def _sweep(self, src: NDArray[np.int32], groups: list[list[int]]) -> None:
+    def _sweep(self, src: NDArray[np.int32], groups: Groups) -> None:
         """What `_run` does one after the other: (edges from, to, levels), and of each level (sources, edges from, to,
         groups), of these (number in, edges from, nodes from, to).
         """
@@ -104,8 +106,11 @@ class Replay:
                 through = out.take(src, axis=0)
                 through += ns[first:last]
                 for degree, edge, a, b in groups:
-                    ends = through[edge : edge + degree * (b - a)].reshape(degree, b - a, -1)
-                    np.maximum.reduce(ends, axis=0, out=out[a:b])
+                    end, size = edge + degree * (b - a), b - a
+                    if degree <= 2:  # most; one is the larger of itself and itself
+                        np.maximum(through[edge : edge + size], through[end - size : end], out=out[a:b])
+                    else:
+                        np.maximum.reduce(through[edge:end].reshape(degree, size, -1), axis=0, out=out[a:b])
         return out
 
 
@@ -122,8 +127,8 @@ def _starts(joint: Joint) -> Flags:
     return out
 
 
-def _groups(levels: list[NDArray[np.intp]], degree: NDArray[np.intp]) -> tuple[NDArray[np.intp], Ints]:
-    """Nodes in order of level and of the number of edges into them; (level, that number, size) of each such group.
+def _groups(levels: list[NDArray[np.intp]], degree: NDArray[np.intp]) -> tuple[NDArray[np.intp], Groups]:
+    """Nodes in order of level and of the number of edges into them; groups of such.
 
     Numpy goes through the edges into nodes that have equally many by far faster than through those of unequal ones.
     """
@@ -136,10 +141,10 @@ def _groups(levels: list[NDArray[np.intp]], degree: NDArray[np.intp]) -> tuple[N
     order, key = order[by_key], key[by_key]
     first = np.flatnonzero(np.append(True, key[1:] != key[:-1])) if len(key) else np.empty(0, np.intp)
     size = np.diff(np.append(first, len(key)))
-    return order, np.stack([*np.divmod(key[first], number), size], axis=1)
+    return order, list(zip((key[first] // number).tolist(), (key[first] % number).tolist(), size.tolist(), strict=True))
 
 
-def _turn(edges: NDArray[np.intp], groups: list[list[int]]) -> None:
+def _turn(edges: NDArray[np.intp], groups: Groups) -> None:
     """Reorder edges from node by node: in each group the first ones of all nodes come first, then the second ones."""
     at = 0
     for _, degree, size in groups:
