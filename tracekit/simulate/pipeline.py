@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -44,7 +45,12 @@ class Ran:
 
 
 class Pipeline:
-    """Transfers of a schedule by rank: `receives[rank][i]` and `sends[rank][i]` of entry i."""
+    """Transfers of a schedule by rank: `receives[rank][i]` and `sends[rank][i]` of entry i.
+
+    `posts[rank][i]`: what a rank has to ask for before entry i at the latest. Between two ranks the n-th receive takes
+    the n-th send, whatever it carries (NCCL and gloo tell messages of a pair apart by nothing else); where work uses
+    results in another order than they are made, a receive is posted early, as torch's runtime does.
+    """
 
     def __init__(self, schedule: Schedule) -> None:
         self.schedule = schedule
@@ -63,6 +69,19 @@ class Pipeline:
                     one = Transfer(key, source, target, f"{'B' if gradient else 'F'}{k}", (stage, other))
                     self.receives[target][entry].append(one)
                     self.sends[source][made].append(one)
+        self.posts = [self._in_order_of_sends(rank) for rank in range(schedule.ranks)]
+
+    def _in_order_of_sends(self, rank: int) -> list[list[Transfer]]:
+        sent = [deque(t for made in row for t in made if t.target == rank) for row in self.sends]
+        posted: set[int] = set()
+        out: list[list[Transfer]] = []
+        for needed in self.receives[rank]:
+            out.append([])
+            for transfer in needed:
+                while transfer.key not in posted:
+                    out[-1].append(sent[transfer.source].popleft())
+                    posted.add(out[-1][-1].key)
+        return out
 
 
 class Runner:
@@ -83,6 +102,8 @@ class Runner:
         multi = len(set(pipeline.schedule.stage_rank)) < len(pipeline.schedule.stage_rank) or self._split()
         self.annotated = not r.megatron and lay.pp > 1 and multi
         self.ran: list[Ran] = []
+        self.posted: dict[int, Work] = {}
+        """Receive of each result that the rank has asked for in this step."""
         self.long: dict[int, float] = {}
         """Micro-batch → factor on its compute."""
 
@@ -91,7 +112,7 @@ class Runner:
 
     def step(self) -> list[Ran]:
         """All actions of a step; how each of them ran."""
-        self.ran = []
+        self.ran, self.posted = [], {}
         if self.overlapped:
             self._overlapped()
         else:
@@ -99,19 +120,17 @@ class Runner:
         return self.ran
 
     def _overlapped(self) -> None:
-        received = self._post(0)
+        posts, receives = self.pipeline.posts[self.place], self.pipeline.receives[self.place]
+        self._post(posts[0])
         for i, step in enumerate(self.order):
-            ahead = self._post(i + 1)
-            self._run(step, received)
+            if i + 1 < len(posts):
+                self._post(posts[i + 1])
+            self._run(step, [self.posted[t.key] for t in receives[i]])
             for transfer in self.pipeline.sends[self.place][i]:
                 self._message(transfer, send=True)
-            received = ahead
 
-    def _post(self, i: int) -> list[Work]:
-        """Receive what entry i needs."""
-        if i >= len(self.order):
-            return []
-        return [self._message(t, send=False) for t in self.pipeline.receives[self.place][i]]
+    def _post(self, transfers: list[Transfer]) -> None:
+        self.posted |= {t.key: self._message(t, send=False) for t in transfers}
 
     def _batched(self) -> None:
         self._exchange([], self.pipeline.receives[self.place][0])

@@ -46,10 +46,15 @@ def test_idle_time_is_the_simulators(tmp_path: Path, schedule: str, framework: s
         assert abs(row["unexplained_ns"]) <= 1000
 
 
-def test_what_cannot_be_told_has_no_number(tmp_path: Path) -> None:
-    """Names of Megatron tell no weight gradients, so a split backward shows as work that does not pair up."""
-    found = simulated(tmp_path, "ZB-H1", "megatron")
-    assert {(r["bubble_ns"], r["schedule"], r["reason"]) for r in found["bubble"]} == {(None, None, "incomplete")}
+@pytest.mark.parametrize(("schedule", "batches"), [("ZB-H1", "8"), ("ZBVZeroBubble", "4"), ("DualPipeV", "9")])
+def test_halves_of_a_backward_need_no_names_to_be_work(tmp_path: Path, schedule: str, batches: str) -> None:
+    """Names of Megatron tell no weight gradients: no schedule and no causes, but the bubble is that of the work."""
+    found = simulated(tmp_path, schedule, "megatron", "--micro-batches", batches)
+    assert {(r["schedule"], r["schedule_ns"], r["reason"]) for r in found["bubble"]} == {(None, None, "backward-split")}
+    for row in found["bubble"]:
+        true = found["truth"]["ranks"][str(row["rank"])]["steps"]["0"]["pipeline"]
+        for name, ns in true.items():
+            assert row[name] == pytest.approx(ns, abs=EDGES)
 
 
 def test_a_slow_replica_is_a_straggler(tmp_path: Path) -> None:

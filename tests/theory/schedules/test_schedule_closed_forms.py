@@ -119,3 +119,10 @@ PEAKS = [
 def test_most_activations_held(name: str, p: int, m: int, v: int | None, peak: int) -> None:
     """Published: GPipe m, 1F1B p, interleaved (pv+p-1)/v, ZB-H1 p, ZB-H2 2p-1, ZB-V p (halves: 2p), DualPipe PP+1."""
     assert max(build(name, p, m, v).peak_in_flight) == peak
+
+
+@pytest.mark.parametrize("name", ["GPipe", "1F1B", "ZB-H1", "ZB-H2", "ZBVZeroBubble", "DualPipeV"])
+@pytest.mark.parametrize("m", [8, 9, 11])
+def test_as_many_micro_batches_as_asked_for(name: str, m: int) -> None:
+    """Whether the ranks divide them or not."""
+    assert build(name, 4, m).micro_batches == m

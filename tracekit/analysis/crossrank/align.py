@@ -74,7 +74,9 @@ class Aligned(Struct, frozen=True):
 
 
 class Refused(Struct, frozen=True):
-    """No alignment, and why: `contents-differ`, `steps-differ`, `clocks-differ` or `ambiguous`."""
+    """No alignment, and why: `contents-differ`, `steps-differ`, `clocks-differ`, `order-differs` (on one clock) or
+    `ambiguous`.
+    """
 
     reason: str
 
@@ -90,7 +92,7 @@ def align(a: Sequence, b: Sequence) -> Aligned | Refused:
     bound = believed(a, b)
     left = [(k, clock) for k in shifts.tolist() if (clock := _feasible(a, b, k, bound)) is not None]
     if not left:
-        return Refused("clocks-differ")
+        return Refused("order-differs" if _one_host(a, b) else "clocks-differ")
     if len(left) > 1 or _may_be_disjoint(a, b, bound):
         return Refused("ambiguous")
     shift = left[0][0]
@@ -155,7 +157,11 @@ def believed(a: Sequence, b: Sequence) -> int:
         return 3 * (a.error + b.error) + END_SKEW_NS
     if not (a.comparable and b.comparable):
         return _ANY
-    return SAME_HOST_NS if a.host is not None and a.host == b.host else HOSTS_NS
+    return SAME_HOST_NS if _one_host(a, b) else HOSTS_NS
+
+
+def _one_host(a: Sequence, b: Sequence) -> bool:
+    return a.host is not None and a.host == b.host and a.comparable and b.comparable
 
 
 def _equal_shifts(a: NDArray[np.int64], b: NDArray[np.int64]) -> NDArray[np.int64]:

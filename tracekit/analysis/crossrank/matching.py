@@ -80,8 +80,8 @@ def match(parts: Sequence[RankCalls], *, ids: bool = True) -> Matched:
     return out
 
 
-_REFUSED = frozenset({"contents-differ", "steps-differ", "clocks-differ", "ambiguous"})
-_DOUBT = frozenset({"ambiguous", "clocks-differ", "contents-differ", "group-unknown"})
+_REFUSED = frozenset({"contents-differ", "steps-differ", "clocks-differ", "order-differs", "ambiguous"})
+_DOUBT = frozenset({"ambiguous", "clocks-differ", "order-differs", "contents-differ", "group-unknown"})
 
 
 def _match_stream(parts: Sequence[RankCalls], stream: Stream, ids: bool, clocks: Sequence[Clock] | None) -> Matched:

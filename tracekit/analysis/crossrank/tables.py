@@ -182,6 +182,7 @@ _WORDS = {
     "contents-differ": "the recordings show different calls and nothing numbers them",
     "steps-differ": "the calls fit only across step numbers",
     "clocks-differ": "no difference of the clocks makes the calls fit",
+    "order-differs": "taken in order they contradict the times of one clock: other orders, or calls lost",
     "ambiguous": "several alignments fit and nothing decides",
     "group-unknown": "nothing names the group and the calls of these ranks do not fit as one",
     "whole-steps": "in a step with other calls",

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from tracekit.analysis.crossrank.matches import Matches
     from tracekit.analysis.crossrank.matching import Matched
 
-REFUTED = "clocks-differ"
+REFUTED, REFUTED_ON_ONE_CLOCK = "clocks-differ", "order-differs"
 _BY_ID, _NUMBERED = HOW.index("comms-id"), HOW.index("seq")
 _TRUST = 0.95
 """Sequence numbers of a group are believed unless more of its calls break the laws."""
@@ -48,8 +48,8 @@ def settle(parts: Sequence[RankCalls], matched: Matched) -> list[Clock]:
         if not wrong.any():
             break
         undone = matched.matches.chosen(np.flatnonzero(wrong))
-        for p, r in zip(undone.part.tolist(), undone.row.tolist(), strict=True):
-            matched.unmatched[p][r] = REFUTED
+        for p, r, why in zip(undone.part.tolist(), undone.row.tolist(), _why(parts, undone), strict=True):
+            matched.unmatched[p][r] = why
         matched.matches = matched.matches.chosen(np.flatnonzero(~wrong))
         clocks = align_clocks(parts, matched.matches)
     return clocks
@@ -73,6 +73,17 @@ def _refuted(parts: Sequence[RankCalls], matches: Matches, clocks: Sequence[Cloc
     wrong[numbered] = (share > 1 - _TRUST)[stream[numbered]]
     wrong[how == _BY_ID] = False
     return wrong
+
+
+def _why(parts: Sequence[RankCalls], undone: Matches) -> list[str]:
+    """The reason for each call of undone matches: recordings of one host share a clock, which is not to blame."""
+    hosts: dict[str, int] = {}
+    one = np.array(
+        [-1 - i if p.host is None or not p.comparable else hosts.setdefault(p.host, len(hosts))
+         for i, p in enumerate(parts)], np.int64
+    )[undone.part]  # fmt: skip
+    same = np.minimum.reduceat(one, undone.first) == np.maximum.reduceat(one, undone.first)
+    return [REFUTED_ON_ONE_CLOCK if s else REFUTED for s in np.repeat(same, undone.size).tolist()]
 
 
 def _across_steps(parts: Sequence[RankCalls], flat: Flat) -> NDArray[np.bool_]:

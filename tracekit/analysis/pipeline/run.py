@@ -13,7 +13,7 @@ from tracekit.analysis.pipeline.causes import CAUSES, Causes, Typical, ask_cause
 from tracekit.analysis.pipeline.causes import Asked as AskedCauses
 from tracekit.analysis.pipeline.lines import Line, find_lines
 from tracekit.analysis.pipeline.messages import carried
-from tracekit.analysis.pipeline.orders import ordered
+from tracekit.analysis.pipeline.orders import backward_split, ordered
 from tracekit.analysis.pipeline.plans import Plans
 from tracekit.analysis.pipeline.recognise import Recognised, recognise
 from tracekit.analysis.pipeline.slow import LongStage, long_stages, stage_findings
@@ -165,8 +165,12 @@ def _place(s: _Step, ranks: Sequence[RankInput], plans: Plans, comm: Sequence[ND
         return
     t = timed(s.chunks, moves)
     if not t.whole():
-        s.reason = "incomplete"
-        return
+        if not backward_split(s.line, s.chunks, s.messages):
+            s.reason = "incomplete"
+            return
+        # What passes nothing on is work of its own here, and so is the wait before it.
+        s.reason, s.chunks = "backward-split", ordered(s.line, {r.rank: r.part for r in ranks}, s.step, joined=False)
+        t = timed(s.chunks, moves)
     if not t.backwards and s.line.ring is not True and any(map(_both_ways, s.messages)):
         s.reason = "no-backward"
         return
@@ -340,6 +344,9 @@ _WORDS = {
     "no-work-on-a-stage": "a stage has no forward or backward work in the recording",
     "clock": "its ranks have no common clock, so no bubble is given",
     "no-backward": "it sends both ways, but no backward work can be told, so no bubble is given",
-    "incomplete": "forwards and backwards do not pair up on every rank, so the recording may cut the step",
+    "incomplete": "forwards and backwards do not pair up on every rank: the recording cuts the step, or nothing tells some "
+    "of them apart",
+    "backward-split": "backwards run in parts (gradients of inputs, of weights) that nothing names, so its schedule is "
+    "not told and its bubble not taken apart; annotate them as PP:<stage><I or W><micro-batch>",
     "order-cannot-finish": "the recorded order cannot finish, so its bubble is not taken apart",
 }

@@ -36,11 +36,13 @@ def looped_bfs(rank: int, p: int, m: int, v: int) -> list[Step]:
 def turns(rank: int, p: int, m: int, v: int, last_first: bool) -> list[tuple[int, int]]:
     """(stage, micro-batch) in depth-first order: rounds of micro-batches pass all stages of the rank before the next.
 
-    A round has p micro-batches if p divides m, else m // max(1, m // p). `last_first` is the order of backwards.
+    A round has p micro-batches if p divides m, else m // max(1, m // p), the last one what is left. `last_first` is the
+    order of backwards.
     """
     size = m // max(1, m // p)
     chunks = range(v - 1, -1, -1) if last_first else range(v)
-    return [(c * p + rank, k) for first in range(0, m, size) for c in chunks for k in range(first, first + size)]
+    rounds = [range(first, min(first + size, m)) for first in range(0, m, size)]
+    return [(c * p + rank, k) for batches in rounds for c in chunks for k in batches]
 
 
 def interleaved_1f1b(rank: int, p: int, m: int, v: int) -> list[Step]:
