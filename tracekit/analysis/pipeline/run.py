@@ -344,8 +344,8 @@ _WORDS = {
     "no-work-on-a-stage": "a stage has no forward or backward work in the recording",
     "clock": "its ranks have no common clock, so no bubble is given",
     "no-backward": "it sends both ways, but no backward work can be told, so no bubble is given",
-    "incomplete": "forwards and backwards do not pair up on every rank: the recording cuts the step, or nothing tells some "
-    "of them apart",
+    "incomplete": "forwards and backwards do not pair up on every rank: the recording cuts the step, or nothing tells "
+    "some of them apart",
     "backward-split": "backwards run in parts (gradients of inputs, of weights) that nothing names, so its schedule is "
     "not told and its bubble not taken apart; annotate them as PP:<stage><I or W><micro-batch>",
     "order-cannot-finish": "the recorded order cannot finish, so its bubble is not taken apart",
