@@ -4,7 +4,7 @@
     python benchmarks/ranks.py [--ranks 64] [--layers 16] [--micro-batches 8] [--steps 4] [--stacks]
 
 One worker, so that CPU time is that of one process: matching, clocks, waiting, theory, pipelines, critical path and the
-stragglers' what-if, over the whole analysis. Memory: peak of the process for all ranks over that for a quarter (Linux: what its parent needed does not count).
+stragglers' what-if, over the whole analysis. Memory: peak of the process for all ranks over that for a quarter.
 The default writes files of 6.5 MB (before gzip); `--micro-batches 24` of 20 MB, with a call for each 10 kB. Recorded
 traces have fewer: 17 kB to 340 kB a call in public sets of many ranks, most of it operators and Python frames.
 `--stacks` adds frames as `with_stack=True` records them, two fifths of all events; with `--micro-batches 16` that
@@ -114,7 +114,7 @@ def made(folder: Path, options: argparse.Namespace) -> list[Path]:
 
 def measured(files: list[Path]) -> dict[str, Any]:
     """CPU seconds, those of the part over all ranks and of its steps, and peak memory of one analysis."""
-    command = [sys.executable, "-c", CHILD, *map(str, files)]
+    command = [sys.executable, "-P", "-c", CHILD, *map(str, files)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     found: dict[str, Any] = json.loads(done.stdout)
     return found
