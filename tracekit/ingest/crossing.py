@@ -63,6 +63,7 @@ def host_of(meta: TraceMeta) -> str | None:
 def _run(out: RunTables, used: Sequence[tuple[PartResult, Part]]) -> CrossRank:
     from tracekit.analysis.crossrank.columns import RankInput
     from tracekit.analysis.crossrank.run import cross_rank
+    from tracekit.parsers.memory import without_gc
 
     inputs = [
         RankInput(
@@ -71,7 +72,8 @@ def _run(out: RunTables, used: Sequence[tuple[PartResult, Part]]) -> CrossRank:
         )
         for r, p in used if p.rank is not None
     ]  # fmt: skip
-    return cross_rank(inputs, out.world_size, out.tables["breakdown"], out.tables["steps"])
+    with without_gc():  # many rows and no cycles, as in a worker
+        return cross_rank(inputs, out.world_size, out.tables["breakdown"], out.tables["steps"])
 
 
 def _put_split(out: RunTables, rank: int | None, split: RankSplit) -> None:

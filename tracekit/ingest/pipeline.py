@@ -29,6 +29,7 @@ def add_pipelines(
     if not found:
         return
     from tracekit.analysis.pipeline.run import RankInput, pipelines
+    from tracekit.parsers.memory import without_gc
 
     inputs: dict[int, RankInput] = {}
     for r, p, clock in found:
@@ -37,6 +38,7 @@ def add_pipelines(
             inputs.setdefault(p.rank, RankInput(p.rank, r.tables.pipeline, shift, clock))
     layout = solution.layout
     groups = [*layout.mesh.groups(("pp",))] if layout is not None and layout.mesh.size("pp") > 1 else []
-    result = pipelines([inputs[rank] for rank in sorted(inputs)], groups)
+    with without_gc():
+        result = pipelines([inputs[rank] for rank in sorted(inputs)], groups)
     out.tables |= {"pipeline": result.pipeline, "bubble": result.bubble, "what_if": result.what_if}
     out.tables["findings"] += result.findings

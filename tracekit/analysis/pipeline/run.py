@@ -17,13 +17,15 @@ from tracekit.analysis.pipeline.orders import ordered
 from tracekit.analysis.pipeline.plans import Plans
 from tracekit.analysis.pipeline.recognise import Recognised, recognise
 from tracekit.analysis.pipeline.slow import LongStage, long_stages, stage_findings
-from tracekit.analysis.pipeline.timed import Lags, Span, Timed, idle_split, lags, timed
+from tracekit.analysis.pipeline.timed import Lags, Timed, idle_split, lags, timed
 from tracekit.analysis.pipeline.whatif import MOST_ERROR, ask_what_if, what_if
 from tracekit.analysis.pipeline.whatif import Asked as AskedWhatIf
 from tracekit.theory.schedules import parts as actions_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+
+    from numpy.typing import NDArray
 
     from tracekit.analysis.crossrank.clocks import Clock
     from tracekit.analysis.pipeline.parts import Chunk, Mark, Message, RankPipeline
@@ -126,6 +128,7 @@ def _steps(line: Line, by_rank: Mapping[int, RankInput], plans: Plans) -> list[_
     """The steps of a line; those that some rank lacks are left with a reason."""
     parts = {r: by_rank[r].part for r in line.ranks if r in by_rank}
     numbers = sorted({c.step for part in parts.values() for c in part.chunks})
+    comm = [_spans(parts[r].comm) if r in parts else _spans([]) for r in line.ranks]
     out = []
     for step in numbers:
         sent = [[m for m in parts[r].messages if m.step == step] if r in parts else [] for r in line.ranks]
@@ -139,7 +142,7 @@ def _steps(line: Line, by_rank: Mapping[int, RankInput], plans: Plans) -> list[_
         sends = sum(m.send for row in sent for m in row) if all(sent) else None
         s.known = recognise(orders, line.ring, sends)
         s.reason = s.known.reason
-        _place(s, [by_rank[r] for r in line.ranks], plans)
+        _place(s, [by_rank[r] for r in line.ranks], plans, comm)
         out.append(s)
     return out
 
@@ -149,8 +152,11 @@ def _offsets(line: Line, by_rank: Mapping[int, RankInput], chunks: Sequence[Sequ
             for r, row in zip(line.ranks, chunks, strict=True)]  # fmt: skip
 
 
-def _place(s: _Step, ranks: Sequence[RankInput], plans: Plans) -> None:
-    """Put a step on the common clock, if there is one and nothing seems cut."""
+def _place(s: _Step, ranks: Sequence[RankInput], plans: Plans, comm: Sequence[NDArray[np.int64]]) -> None:
+    """Put a step on the common clock, if there is one and nothing seems cut.
+
+    comm: per rank, [start, end) ns of other communication, int64 [k, 2] on the recording's own axis.
+    """
     if not all(s.chunks):
         return
     moves = [one.shift + offset for one, offset in zip(ranks, s.offsets, strict=True) if offset is not None]
@@ -167,9 +173,8 @@ def _place(s: _Step, ranks: Sequence[RankInput], plans: Plans) -> None:
     s.t = t
     ran = s.known.ran if s.known else None
     if ran is not None:
-        parts = [one.part for one in ranks]
-        blocked = [[span for m in row for span in m.blocked] for row in s.messages]
-        s.lag = lags(t, plans.of(ran), _moved(blocked, moves), _moved([part.comm for part in parts], moves))
+        blocked = [_spans([span for m in row for span in m.blocked]) for row in s.messages]
+        s.lag = lags(t, plans.of(ran), _moved(blocked, moves), _moved(comm, moves))
 
 
 def _both_ways(messages: Sequence[Message]) -> bool:
@@ -177,8 +182,12 @@ def _both_ways(messages: Sequence[Message]) -> bool:
     return bool({m.peer for m in messages if m.send} & {m.peer for m in messages if not m.send})
 
 
-def _moved(spans: Sequence[Sequence[Span]], moves: Sequence[int]) -> list[list[Span]]:
-    return [[(a + move, b + move) for a, b in row] for row, move in zip(spans, moves, strict=True)]
+def _spans(spans: Sequence[tuple[int, int]]) -> NDArray[np.int64]:
+    return np.array(spans, np.int64).reshape(-1, 2)
+
+
+def _moved(spans: Sequence[NDArray[np.int64]], moves: Sequence[int]) -> list[NDArray[np.int64]]:
+    return [rows + move for rows, move in zip(spans, moves, strict=True)]
 
 
 def _name(line: Line) -> str:
@@ -192,25 +201,41 @@ def _gantt(s: _Step, by_rank: Mapping[int, RankInput]) -> list[Row]:
     rows: list[Row] = []
     ran = s.known.ran if s.known is not None else None
     marks = carried(s.line.ranks, s.messages, ran)
+    name = _name(s.line)
     for place, rank in enumerate(s.line.ranks):
         if rank not in by_rank:
             continue
         one, offset = by_rank[rank], s.offsets[place]
         stages = sorted({st for st, home in enumerate(ran.stage_rank) if home == place}) if ran else []
-        head = {"pipeline": _name(s.line), "rank": rank, "step": s.step}
+        chunk_of = {stage: n for n, stage in enumerate(stages)}
         for entry, chunk in enumerate(s.chunks[place]):
             named = _named(chunk, ran, place, entry)
-            for kind, stage, mb in named:
-                times = _times(one, offset, chunk.ts, chunk.dur) | {"compute_ns": chunk.compute, "source": chunk.source}
-                rows.append(head | _what(kind, stage, mb, stages) | times | {"paired": len(named) > 1})
+            at = chunk.ts + one.shift
+            aligned = None if offset is None else at + offset
+            rows += [
+                {
+                    "pipeline": name, "rank": rank, "step": s.step, "op": kind, "stage": stage,
+                    "chunk": None if stage is None else chunk_of.get(stage), "micro_batch": mb, "peer": None,
+                    "carries": None, "call_id": None, "ts_ns": at, "aligned_ns": aligned, "dur_ns": chunk.dur,
+                    "compute_ns": chunk.compute, "source": chunk.source, "paired": len(named) > 1,
+                }
+                for kind, stage, mb in named
+            ]  # fmt: skip
         for i, m in enumerate(s.messages[place]):
             mark = marks.get((place, i))
             kind, stage, mb = mark or ("", None, None)
-            row = head | _what("send" if m.send else "recv", stage, mb, stages) | _times(one, offset, m.ts, m.dur)
-            row |= {"compute_ns": None, "paired": False, "peer": m.peer, "call_id": m.call}
-            row["carries"] = None if mark is None else "activation" if kind == "F" else "gradient"
-            row["source"] = "annotation" if m.mark is not None else "order" if mark is not None else "calls"
-            rows.append(row)
+            ts = None if m.ts is None else m.ts + one.shift
+            rows.append(
+                {
+                    "pipeline": name, "rank": rank, "step": s.step, "op": "send" if m.send else "recv", "stage": stage,
+                    "chunk": None if stage is None else chunk_of.get(stage), "micro_batch": mb, "peer": m.peer,
+                    "carries": None if mark is None else "activation" if kind == "F" else "gradient",
+                    "call_id": m.call, "ts_ns": ts,
+                    "aligned_ns": None if ts is None or offset is None else ts + offset, "dur_ns": m.dur,
+                    "compute_ns": None, "paired": False,
+                    "source": "annotation" if m.mark is not None else "order" if mark is not None else "calls",
+                }
+            )  # fmt: skip
     return rows
 
 
@@ -219,16 +244,6 @@ def _named(chunk: Chunk, ran: Schedule | None, place: int, entry: int) -> Sequen
     if ran is None:
         return chunk.actions
     return [(a.kind.value, a.stage, a.micro_batch) for a in actions_of(ran.orders[place][entry])]
-
-
-def _what(op: str, stage: int | None, mb: int | None, stages: Sequence[int]) -> Row:
-    chunk = stages.index(stage) if stage is not None and stage in stages else None
-    return {"op": op, "stage": stage, "chunk": chunk, "micro_batch": mb, "peer": None, "carries": None, "call_id": None}
-
-
-def _times(one: RankInput, offset: int | None, ts: int | None, dur: int | None) -> Row:
-    at = None if ts is None else ts + one.shift
-    return {"ts_ns": at, "aligned_ns": None if at is None or offset is None else at + offset, "dur_ns": dur}
 
 
 # -------------------------------------------------------------------------------------------------- table `bubble`

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from tracekit.analysis.pipeline.plans import Plan
 
 Grid = list[list[int]]
-Span = tuple[int, int]
 
 
 class Timed(Struct, frozen=True):
@@ -99,11 +98,11 @@ class Lags(Struct, frozen=True):
     held: list[int]
 
 
-def lags(t: Timed, plan: Plan, blocked: Sequence[Sequence[Span]], comm: Sequence[Sequence[Span]]) -> Lags:
+def lags(t: Timed, plan: Plan, blocked: Sequence[NDArray[np.int64]], comm: Sequence[NDArray[np.int64]]) -> Lags:
     """What came between entries besides waiting for the work of other ranks.
 
-    plan: of the order that ran, entry by entry as in `t`; blocked: per rank, [start, end) ns in point-to-point calls;
-    comm: in other communication.
+    plan: of the order that ran, entry by entry as in `t`; blocked: per rank, [start, end) ns in point-to-point calls,
+    int64 [k, 2]; comm: in other communication.
     An entry can start when the one before it and all that it needs from other ranks have ended.
     """
     begin = t.window[0]
@@ -115,8 +114,10 @@ def lags(t: Timed, plan: Plan, blocked: Sequence[Sequence[Span]], comm: Sequence
         could = [max(free, r) for free, r in zip(frees, ready[first:], strict=False)]
         low = np.array(could, np.int64)
         high = np.maximum(low, starts)
-        own, both = _union(blocked[rank]), _union([*blocked[rank], *comm[rank]])
-        p2p, either = (covered(spans, high) - covered(spans, low) for spans in (own, both))
+        both = np.concatenate([blocked[rank], comm[rank]])
+        p2p, either = (
+            covered(spans, high) - covered(spans, low) for spans in (union(*rows.T) for rows in (blocked[rank], both))
+        )
         out.p2p.extend(p2p.tolist())
         out.comm.extend((either - p2p).tolist())
         out.launch.extend((high - low - either).tolist())
@@ -127,8 +128,3 @@ def lags(t: Timed, plan: Plan, blocked: Sequence[Sequence[Span]], comm: Sequence
                 held += max(0, ready[entry] - max(free, there))
         out.held.append(held)
     return out
-
-
-def _union(spans: Sequence[Span]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    low, high = (np.array([s[n] for s in spans], np.int64) for n in (0, 1))
-    return union(low, high)
