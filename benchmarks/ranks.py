@@ -25,7 +25,7 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent
 CHILD = """
-import json, resource, sys, time
+import json, re, sys, time
 import tracekit as tk
 import tracekit.ingest.run as run
 marks, parts = {}, {}
@@ -46,7 +46,7 @@ def progress(done, total, what):
 tk.analyze(sys.argv[1:], detail=False, workers=1, progress=progress)
 now = time.process_time()
 print(json.dumps({"cpu": now, "together": now - marks["matching"], "parts": parts,
-                  "rss": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}))
+                  "rss": 1024 * int(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1])}))
 """
 
 
@@ -114,7 +114,7 @@ def made(folder: Path, options: argparse.Namespace) -> list[Path]:
 
 def measured(files: list[Path]) -> dict[str, Any]:
     """CPU seconds, those of the part over all ranks and of its steps, and peak memory of one analysis."""
-    command = [sys.executable, "-c", CHILD, *map(str, files)]
+    command = [sys.executable, "-P", "-c", CHILD, *map(str, files)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     found: dict[str, Any] = json.loads(done.stdout)
     return found
@@ -139,7 +139,7 @@ def main() -> None:
     print(f"CPU for all ranks together / whole analysis   {share:6.2f}   goal ≤ 0.2")
     for name, seconds in whole["parts"].items():
         print(f"    {name.removeprefix('add_'):43} {seconds / whole['cpu']:.3f}")
-    print(f"peak RSS, {len(files)} ranks / {len(files) // 4} ranks   {grown:15.2f}")
+    print(f"peak RSS, {len(files)} ranks / {len(files) // 4} ranks   {grown:15.2f}, {whole['rss'] / 1e6:.0f} MB")
 
 
 if __name__ == "__main__":

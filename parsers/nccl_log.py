@@ -52,10 +52,11 @@ _TIME = len("2026-01-31 12:00:00")
 _NOT_WHOLE = "line of a call that is not whole"
 _CALL = b": opCount "
 _PREFIX = re.compile(
-    rb"(?:\[(\d{4}-\d\d-\d\d[^\]]*)\] )?([^\s:\[\]]+):(\d+):(\d+) (?:\[(-?\d+)\] )?"
-    rb"(?:(?:[\d.]+ )?(\S+:\d+)(?: \([^)]*\))? )?NCCL (INFO|WARN|TRACE|CALL) "
+    rb"(?:\[(\d{4}-\d\d-\d\d[^\]]{0,60})\] )?(?<![^\s:\[\]])([^\s:\[\]]+):(\d+):(\d+) (?:\[(-?\d+)\] )?"
+    rb"(?:(?:[\d.]+ )?(\S+:\d+)(?: \([^)]{0,400}\))? )?NCCL (INFO|WARN|TRACE|CALL) "
 )
-_HEAD = re.compile(rb"([A-Za-z]+)$")
+"""A host begins where a word does: tried at each letter, a long line without blanks takes for ever."""
+_HEAD = re.compile(rb"(?<![A-Za-z])([A-Za-z]+)$")
 _LAUNCHER = re.compile(rb"\[rank(\d+)\]:?|^\s*(\d+): ")
 _FIXED = re.compile(
     rb"datatype (\d+) op (-?\d+) root (-?\d+) comm (0x[0-9a-fA-F]+) \[nranks=(\d+)\] stream (0x[0-9a-fA-F]+|\(nil\))"

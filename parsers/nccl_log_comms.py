@@ -10,7 +10,7 @@ from msgspec import Struct, field
 
 from tracekit.parsers.nccl_common import comm_hash
 
-_PAIRS = re.compile(rb"(\w+) (0x[0-9a-fA-F]+|-?[0-9a-fA-F]+)\b")
+_PAIRS = re.compile(rb"(?<!\w)(\w+) (0x[0-9a-fA-F]+|-?[0-9a-fA-F]+)\b")
 _INIT = re.compile(rb"-\s*(?:Init|Abort|Destroy|Revoke)\s+(START|COMPLETE)")
 _RING = re.compile(rb"Ring (\d+) : (-?\d+) -> (-?\d+) -> (-?\d+)")
 _TREE = re.compile(rb"Tree (\d+) : (-?\d+) -> (-?\d+) -> (-?\d+)/(-?\d+)/(-?\d+)")
@@ -20,8 +20,8 @@ _LINK = re.compile(
     rb"(?:Channel|CollNet) (\d+)(?:/\d+)? : (-?\d+)(?:\[\w+\])?(?: -> (-?\d+)(?:\[\w+\])?)?"
     rb"(?: \[(send|receive)\])? via (\S+(?: pointer)?)"
 )
-_CHANNELS = re.compile(rb"(\d+) (coll|collnet|nvls|p2p) channels(?! per peer)")
-_PER_PEER = re.compile(rb"(\d+) p2p channels per peer")
+_CHANNELS = re.compile(rb"(?<!\d)(\d+) (coll|collnet|nvls|p2p) channels(?! per peer)")
+_PER_PEER = re.compile(rb"(?<!\d)(\d+) p2p channels per peer")
 _MAX_GRAPH = 4096
 """Channels or links kept of one communicator; no machine has more."""
 Process = tuple[str, int]

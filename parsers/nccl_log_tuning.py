@@ -27,8 +27,9 @@ _MAX_TEXTS = 1 << 18
 NO_TEXT = -1
 """Number of a text beyond the most that are kept."""
 _TUNED = re.compile(
-    rb"(?:(\w+)(?: \[(Symmetric|Copy Engine)\])?: )?(\d+) Bytes -> (?:Algo (\S+) proto (\S+)(?: time ([\d.]+))?"
-    rb"(?: channel\{Lo\.\.Hi\}=\{(\d+)\.\.(\d+)\})?|Kernel (\S+)(?: nchannels (\d+))?|(cudaMemcpy\S*))"
+    rb"(?:(?<!\w)(\w+)(?: \[(Symmetric|Copy Engine)\])?: )?(?<!\d)(\d+) Bytes -> "
+    rb"(?:Algo (\S+) proto (\S+)(?: time ([\d.]+))?(?: channel\{Lo\.\.Hi\}=\{(\d+)\.\.(\d+)\})?"
+    rb"|Kernel (\S+)(?: nchannels (\d+))?|(cudaMemcpy\S*))"
 )
 _ALGORITHMS = ("TREE", "RING", "COLLNET_DIRECT", "COLLNET_CHAIN", "NVLS", "NVLS_TREE", "PAT")
 _PROTOCOLS = ("LL", "LL128", "SIMPLE")

@@ -213,7 +213,8 @@ def identify(path: Path) -> Format:
         found = Format("sqlite", "SQLite database, compressed", advice="decompress it (gunzip) and pass the result")
     title = found.title
     if found is EMPTY:
-        title = "gzip file without content" + (f" ({source.damage})" if source.damage else "")
+        content = "begins with nothing but blanks or zeros" if head else "without content"
+        title = f"gzip file {'that ' if head else ''}{content}" + (f" ({source.damage})" if source.damage else "")
     return replace(found, title=title, compression=source.compression)
 
 

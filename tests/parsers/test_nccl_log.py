@@ -460,3 +460,25 @@ def test_the_public_log(shared: Path) -> None:
     assert witness.version == "2.18.6+cuda12.1"
     assert witness.groups[0].comm_hash == "0xea063011c4c51421"
     assert len(next(iter(witness.meta.extra["communicators"].values()))["rings"]) == 32
+
+
+@pytest.mark.parametrize("core", [True, False])
+@pytest.mark.parametrize(
+    "junk",
+    [
+        "A" * 300_000 + " NCCL INFO", "A" * 300_000 + " NCCL version", prefix(0) + "A" * 300_000 + ": opCount",
+        "A" * 300_000 + ": opCount 1 sendbuff", "1" * 300_000 + " Bytes", "[2026-01-01" * 30_000 + " NCCL ",
+        prefix(0) + "x:1 (" * 60_000, prefix(0) + "comm 0x1 " + "A" * 300_000, prefix(0) + "7" * 300_000 + " p2p",
+        prefix(0) + "TUNING " + "A" * 300_000 + " Bytes -> ",
+    ],
+    ids=range(10),
+)  # fmt: skip
+def test_a_long_line_without_blanks_is_read_once(tmp_path: Path, junk: str, core: bool) -> None:
+    """Tried at each letter, such a line takes minutes."""
+    lines = [prefix(r) + init(r) + " - Init COMPLETE" for r in range(2)]
+    (tmp_path / "log").write_text("\n".join([*lines, call(0), junk, call(1)]) + "\n")
+    with pytest.MonkeyPatch.context() as patch:
+        if not core:
+            patch.setenv(VARIABLE, "0")
+        found = parse(tmp_path / "log")
+    assert [len(w.calls) for w in found] == [1, 1]

@@ -42,6 +42,11 @@ def test_one_file_a_rank_and_the_truth_the_same_each_time(tmp_path: Path) -> Non
     assert set(split) == {"window_ns", "warmup_ns", "steady_ns", "drain_ns"}
 
 
+@pytest.mark.parametrize("part", [("--gpus-per-node", 1), ("--nic-gbps", 25), ("--network", "hdr")])
+def test_a_part_of_the_default_hardware_leaves_the_rest(tmp_path: Path, part: tuple[object, ...]) -> None:
+    assert "2 ranks" in run("--layout", "tp=2", *SMALL, *part, "-o", tmp_path / "out")
+
+
 def test_a_run_file_and_options_over_it(tmp_path: Path) -> None:
     file = tmp_path / "run.toml"
     file.write_text("[layout]\ntp = 2\n[simulate]\nsteps = 2\nfirst_step = 5\nslow = { 1 = 1.5 }\n", "utf-8")
@@ -62,7 +67,9 @@ def test_a_run_file_and_options_over_it(tmp_path: Path) -> None:
         (["--layout", "pp=2", "--schedule", "DualPipe", "--micro-batches", "3"], "DualPipe needs"),
         (["--layout", "tp=8,pp=8,dp=64", "--micro-batches", "64"], "fewer steps or layers"),
         (["--layout", "dp=2,ep=2"], "the model has no experts"),
-        (["--layout", "dp=2", "--hardware", "v100", *SMALL], "hardware.peak_tflops.bf16"),
+        (["--layout", "dp=2", "--hardware", "v100", *SMALL], "hardware.peak_tflops.bf16: give --hardware$"),
+        (["--layout", "cp=2,tp=2", *SMALL], "training.context_method: give --context-method$"),
+        (["--layout", "dp=16", "--hardware", "h100", *SMALL], "hardware.nic_gbps: give --nic-gbps$"),
     ],
 )
 def test_mistakes_are_told(args: list[str], message: str, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from tracekit.commands.progress import Progress
-from tracekit.commands.theory import job_options, tables_of
+from tracekit.commands.theory import job_options, option_of, tables_of
 from tracekit.errors import UsageError
 
 DEFAULTS: dict[str, dict[str, Any]] = {
@@ -17,6 +17,8 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "hardware": {"name": "h100", "network": "ndr"},
 }
 """What is simulated where nothing is said."""
+_PARTS = {"network", "nic_gbps", "gpus_per_node"}
+"""What is said of the default hardware when no other is named."""
 
 
 @click.command("simulate")
@@ -62,7 +64,7 @@ def command(
     """
     from tracekit import simulate as sim
     from tracekit.simulate.options import mapping
-    from tracekit.theory import NoNumber, job_of
+    from tracekit.theory import MissingInput, NoNumber, job_of
 
     if output.exists() and not output.is_dir():
         raise UsageError(f"{output} is a file; choose a directory")
@@ -72,7 +74,9 @@ def command(
     if "layout" not in tables:
         raise UsageError("say what to simulate: --layout tp=2,pp=2,dp=2, or --run FILE")
     for name, values in DEFAULTS.items():
-        tables[name] = {**values, **tables.get(name, {})} if name == "training" else tables.get(name, values)
+        given_table = tables.get(name, {})
+        whole = given_table and (name == "model" or (name == "hardware" and not set(given_table) <= _PARTS))
+        tables[name] = given_table if whole else {**values, **given_table}
     if layers is not None:
         tables["model"] = {**tables["model"], "layers": layers}
     said: dict[str, Any] = {
@@ -86,6 +90,9 @@ def command(
     with Progress(quiet) as progress:
         try:
             result = sim.simulate(job_of(tables, defaults=True), options, progress.step("steps simulated"))
+        except MissingInput as e:
+            giving = sorted({option for name in e.names if (option := option_of(name))})
+            raise UsageError(f"{e}" + (f": give {' and '.join(giving)}" if giving else "")) from None
         except NoNumber as e:
             raise UsageError(str(e)) from None
         try:

@@ -46,6 +46,16 @@ def job_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
+def option_of(name: str) -> str | None:
+    """The option that gives an input of a job, e.g. `training.context_method`: its own, else that of its table."""
+    table, _, key = name.split(" ")[0].partition(".")
+    if table not in ("model", "training", "hardware"):
+        return None
+    option = "--nic-gbps" if key == "nic_gbps" else f"--{key.replace('_', '-')}"
+    own = next((known for known, _ in (*_TRAINING, *_HARDWARE) if option in known.split("/")), None)
+    return own or (None if table == "training" else f"--{table}")
+
+
 @click.command("theory")
 @click.option("--model", metavar="NAME", help="Public model, e.g. llama3-70b; --list shows them.")
 @click.option("--layout", metavar="AXES", help="Degrees, e.g. tp=8,pp=4,dp=2; also cp, ep, etp, shard, order.")
