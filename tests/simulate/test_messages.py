@@ -47,13 +47,13 @@ def test_the_nth_receive_takes_the_nth_send(schedule: Any) -> None:
 
 CASES = [
     ("ZBVZeroBubble", 2, 4), ("ZBVZeroBubble", 4, 9), ("DualPipeV", 4, 8), ("ZB-H1", 4, 4), ("Interleaved1F1B", 4, 8),
-    ("1F1B", 2, 4),
+    ("InterleavedZeroBubble", 4, 8), ("1F1B", 2, 4),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("schedule", "pp", "micro_batches"), CASES)
 def test_every_message_is_matched_with_its_partner(tmp_path: Path, schedule: str, pp: int, micro_batches: int) -> None:
-    virtual = {"virtual": 2} if schedule == "Interleaved1F1B" else {}
+    virtual = {"virtual": 2} if schedule.startswith("Interleaved") else {}
     made = simulate.simulate(
         job(f"pp={pp}", {**DENSE, "layers": 2 * pp}, schedule=schedule, micro_batches=micro_batches, **virtual),
         simulate.Options(steps=1),

@@ -19,14 +19,15 @@ def resolve(programs: Sequence[Sequence[Work]]) -> None:
     Communication starts when its own rank allows and ends when the last member of each of its meetings has started and
     the transfer is over. Raises Stuck where ranks wait for each other in a circle.
     """
-    at = [0] * len(programs)
-    runnable = list(range(len(programs)))
+    streams = [stream for program in programs for stream in _streams(program)]
+    at = [0] * len(streams)
+    runnable = list(range(len(streams)))
     waiting: dict[int, list[int]] = {}
     while runnable:
         i = runnable.pop()
-        program = programs[i]
-        while at[i] < len(program):
-            work = program[at[i]]
+        stream = streams[i]
+        while at[i] < len(stream):
+            work = stream[at[i]]
             blocked = next((d for d in work.deps if d.end < 0), None)
             if blocked is not None:
                 waiting.setdefault(id(blocked), []).append(i)
@@ -35,8 +36,18 @@ def resolve(programs: Sequence[Sequence[Work]]) -> None:
             for done in _start(work):
                 runnable += waiting.pop(id(done), ())
     if waiting:
-        places = [(p[n].name, p[n].step) for p, n in zip(programs, at, strict=True) if n < len(p)]
-        raise Stuck(f"{len(places)} ranks wait for each other, the first at {places[0][0]!r} of step {places[0][1]}")
+        places = [next((w for w in p if w.start < 0), None) for p in programs]
+        blocked_at = [w for w in places if w is not None]
+        raise Stuck(f"{len(blocked_at)} ranks wait for each other, the first at {blocked_at[0].name!r} of step "
+                    f"{blocked_at[0].step}")  # fmt: skip
+
+
+def _streams(program: Sequence[Work]) -> list[list[Work]]:
+    """What a rank issues to each stream: only there does one piece of work keep the next from its start."""
+    out: dict[int, list[Work]] = {}
+    for work in program:
+        out.setdefault(work.stream, []).append(work)
+    return [*out.values()]
 
 
 def _start(work: Work) -> list[Work]:

@@ -337,7 +337,7 @@ def _findings(steps: Sequence[_Step]) -> Iterable[Row]:
 
 _WORDS = {
     "peers-unknown": "nothing tells which ranks it sends to; declare the layout with --layout",
-    "ranks-missing": "not all of its ranks were recorded, so no bubble is given",
+    "ranks-missing": "some of its ranks were not recorded or show no pipeline work, so no bubble is given",
     "order-unknown": "the order of its micro-batches cannot be told, so its bubble is not taken apart",
     "schedule-unknown": "its order is none of the known schedules; the bubble is that of the order itself",
     "schedule-ambiguous": "its order fits several schedules, so its bubble is not taken apart",
