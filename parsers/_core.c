@@ -7,28 +7,15 @@
 
 #include "_scan.h"
 
-#define REVISION 5 /* of what Python sees of it; parsers/core.py asks for the same */
+#include "_module.h"
 
-typedef struct {
-    PyObject_HEAD
-    scanner scan;
-    int busy; /* in `scan`, which gives up the GIL */
-} Scanner;
+#define REVISION 5 /* of what Python sees of it; parsers/core.py asks for the same */
 
 static const unsigned COLUMNS[TABLES] = {
     1u << TS | 1u << DUR | 1u << EXT | 1u << CORR | 1u << SEQ | 1u << COMMS,
     1u << TS | 1u << DUR | 1u << EXT | 1u << CORR | 1u << STREAM | 1u << NBYTES | 1u << SEQ | 1u << COMMS,
     1u << TS | 1u << DUR | 1u << EXT | 1u << STREAM,
 };
-
-static PyObject *bytes_of(const void *p, size_t n) { return PyBytes_FromStringAndSize(n ? p : "", (Py_ssize_t)n); }
-
-static int append(PyObject *list, const void *p, size_t n) {
-    PyObject *item = bytes_of(p, n);
-    int failed = !item || PyList_Append(list, item);
-    Py_XDECREF(item);
-    return failed ? -1 : 0;
-}
 
 /* One list of bytes: the columns of the three tables, then the rows by class. */
 static PyObject *columns_of(scanner *s) {
@@ -161,13 +148,6 @@ static PyObject *new_scanner(PyTypeObject *type, PyObject *args, PyObject *Py_UN
     return (PyObject *)own;
 }
 
-static void free_scanner(PyObject *self) {
-    PyTypeObject *type = Py_TYPE(self);
-    release(&((Scanner *)self)->scan);
-    type->tp_free(self);
-    Py_DECREF(type);
-}
-
 static PyMethodDef METHODS[] = {
     {"scan", scan, METH_VARARGS, "scan(data, text_times) -> frames without a mark, their places, places of the rest; or None"},
     {"keep", take_chunk, METH_NOARGS, "keep() -> rows kept by now: those of the chunk that was scanned last are taken"},
@@ -185,12 +165,4 @@ static PyType_Spec SPEC = {"tracekit.parsers._core.Scanner", sizeof(Scanner), 0,
 
 static struct PyModuleDef MODULE = {PyModuleDef_HEAD_INIT, "_core", "Bytes of whole events to columns.", -1};
 
-PyMODINIT_FUNC PyInit__core(void) {
-    PyObject *module = PyModule_Create(&MODULE);
-    PyObject *type = module ? PyType_FromSpec(&SPEC) : NULL;
-    if (!type || PyModule_AddIntConstant(module, "REVISION", REVISION) || PyModule_AddObject(module, "Scanner", type)) {
-        Py_XDECREF(type);
-        Py_CLEAR(module);
-    }
-    return module;
-}
+PyMODINIT_FUNC PyInit__core(void) { return module_of(&MODULE, &SPEC, REVISION); }

@@ -7,22 +7,9 @@
 
 #include "_log.h"
 
+#include "_module.h"
+
 #define REVISION 1 /* of what Python sees of it; parsers/nccl_log_core.py asks for the same */
-
-typedef struct {
-    PyObject_HEAD
-    scanner scan;
-    int busy; /* in `scan`, which gives up the GIL */
-} Scanner;
-
-static PyObject *bytes_of(const void *p, size_t n) { return PyBytes_FromStringAndSize(n ? p : "", (Py_ssize_t)n); }
-
-static int append(PyObject *list, const void *p, size_t n) {
-    PyObject *item = bytes_of(p, n);
-    int failed = !item || PyList_Append(list, item);
-    Py_XDECREF(item);
-    return failed ? -1 : 0;
-}
 
 /* One list of bytes: the columns of the calls, where the times are, the other lines and what they are. */
 static PyObject *results(scanner *s) {
@@ -76,13 +63,6 @@ static PyObject *new_scanner(PyTypeObject *type, PyObject *args, PyObject *Py_UN
     return PyArg_ParseTuple(args, ":Scanner") ? type->tp_alloc(type, 0) : NULL; /* zeroed */
 }
 
-static void free_scanner(PyObject *self) {
-    PyTypeObject *type = Py_TYPE(self);
-    release(&((Scanner *)self)->scan);
-    type->tp_free(self);
-    Py_DECREF(type);
-}
-
 static PyMethodDef METHODS[] = {
     {"scan", scan, METH_O, "scan(lines) -> list of column bytes"},
     {"text", text_of, METH_VARARGS, "text(which, number) -> a numbered text"},
@@ -98,12 +78,4 @@ static PyType_Spec SPEC = {"tracekit.parsers._log.Scanner", sizeof(Scanner), 0, 
 
 static struct PyModuleDef MODULE = {PyModuleDef_HEAD_INIT, "_log", "Lines of an NCCL log to columns.", -1};
 
-PyMODINIT_FUNC PyInit__log(void) {
-    PyObject *module = PyModule_Create(&MODULE);
-    PyObject *type = module ? PyType_FromSpec(&SPEC) : NULL;
-    if (!type || PyModule_AddIntConstant(module, "REVISION", REVISION) || PyModule_AddObject(module, "Scanner", type)) {
-        Py_XDECREF(type);
-        Py_CLEAR(module);
-    }
-    return module;
-}
+PyMODINIT_FUNC PyInit__log(void) { return module_of(&MODULE, &SPEC, REVISION); }

@@ -187,11 +187,7 @@ static int is_full(const scanner *s) {
 }
 
 static void release(scanner *s) {
-    for (int i = 0; i < KINDS; i++) {
-        free(s->texts[i].entries);
-        free(s->texts[i].slots);
-        free(s->texts[i].bytes);
-    }
+    for (int i = 0; i < KINDS; i++) free_texts(&s->texts[i]);
     for (int i = 0; i < WIDES; i++) free(s->calls.wide[i]);
     for (int i = 0; i < NARROWS; i++) free(s->calls.narrow[i]);
     free(s->others.where);

@@ -200,11 +200,7 @@ static int set_key(scanner *s, int at, const char *spelled, size_t size) {
 }
 
 static void release(scanner *s) {
-    for (int i = 0; i < INTERNERS; i++) {
-        free(s->texts[i].entries);
-        free(s->texts[i].slots);
-        free(s->texts[i].bytes);
-    }
+    for (int i = 0; i < INTERNERS; i++) free_texts(&s->texts[i]);
     for (int i = 0; i < TABLES; i++) {
         for (int j = 0; j < WIDE; j++) free(s->tables[i].wide[j]);
         free(s->tables[i].name);

@@ -58,6 +58,12 @@ static int grow_slots(interner *t) {
     return 0;
 }
 
+static void free_texts(interner *t) {
+    free(t->entries);
+    free(t->slots);
+    free(t->bytes);
+}
+
 /* The number of a text; -1: no memory, -2: not to be numbered. */
 static int32_t number_of(interner *t, text s, size_t size) {
     if (2 * t->n >= t->n_slots && (t->n >= INT32_MAX / 4 || grow_slots(t))) return -1;

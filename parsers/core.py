@@ -31,6 +31,7 @@ except ImportError:  # built without a compiler
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from types import ModuleType
 
     from numpy.typing import NDArray
 
@@ -47,13 +48,13 @@ _REST, _FRAME, _HOST, _RUNTIME, _DEVICE, _COPY, _NOTE = 1, 3, 4, 5, 6, 7, 8
 _NAMES, _TRACKS, _PLACES, _FRAMES, _CLASSES, _RECORDS = range(6)
 _MAX_TEXTS = 1 << 18
 _MAX_RECORDS = 1 << 15
+"""With more texts or records than this a scanner is replaced: what it remembers must not grow with the file."""
 _MAX_ROWS = 1 << 14
 """Rows that a scanner gathers before they join the columns."""
 _MAX_UNSOUND = 64 << 20
 """Bytes of chunks that were not taken after which a scanner is replaced: it remembers texts of those, too."""
 # Marks of texts, as in `_scan.h`: a frame that is not wanted or arguments that are none, a frame that is wanted.
 _BAD, _WANTED = 1, 2
-"""With more texts than this a scanner is replaced: what it remembers must not grow with the file."""
 _ROW = {"ts": np.int64, "dur": np.int64, "ext": np.int64, "corr": np.int64}
 _HOST_COLUMNS = (
     *_ROW.items(), ("seq", np.int64), ("comms_id", np.int64),
@@ -96,9 +97,21 @@ def asked() -> str:
     return os.environ.get(VARIABLE, "")
 
 
+def built(module: ModuleType | None, revision: int) -> bool:
+    """Is a compiled module built for this interpreter, and of these sources?"""
+    return module is not None and getattr(module, "REVISION", 0) == revision
+
+
+def chosen(ready: bool, what: str) -> bool:
+    """Does compiled code that is `ready` read? Raises UnusableInput when it was insisted on and is not there."""
+    if asked() == "1" and not ready:
+        raise UnusableInput(f"{VARIABLE}=1, but {what} is not built (anew); unset it, or install with a C compiler")
+    return asked() != "0" and ready
+
+
 def available() -> bool:
     """Is the core built for this interpreter, and of these sources?"""
-    return _core is not None and getattr(_core, "REVISION", 0) == _REVISION
+    return built(_core, _REVISION)
 
 
 def state() -> str:
@@ -111,11 +124,7 @@ def state() -> str:
 
 def in_use() -> bool:
     """Does the core read, as far as it can? Raises UnusableInput when it was insisted on and is not there."""
-    if asked() == "1" and not available():
-        raise UnusableInput(
-            f"{VARIABLE}=1, but the compiled core is not built (anew); unset it, or install with a C compiler"
-        )
-    return asked() != "0" and available()
+    return chosen(available(), "the compiled core")
 
 
 class Found(Struct):

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from msgspec import Struct
 
-from tracekit.errors import UnusableInput
-from tracekit.parsers.core import VARIABLE, asked
+from tracekit.parsers.core import built, chosen
 
 try:
     from tracekit.parsers import _log
@@ -37,16 +36,12 @@ _BROKEN = -2
 
 def available() -> bool:
     """Is the scanner built for this interpreter, and of these sources?"""
-    return _log is not None and getattr(_log, "REVISION", 0) == _REVISION
+    return built(_log, _REVISION)
 
 
 def in_use() -> bool:
     """Does the scanner read? Raises UnusableInput when it was insisted on and is not there."""
-    if asked() == "1" and not available():
-        raise UnusableInput(
-            f"{VARIABLE}=1, but the scanner of NCCL logs is not built (anew); unset it, or install again"
-        )
-    return asked() != "0" and available()
+    return chosen(available(), "the scanner of NCCL logs")
 
 
 class Lines(Struct):

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import re
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import duckdb
 import pytest
 
 import tracekit as tk
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import ModuleType
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "dashboards.md").read_text("utf-8")
@@ -134,13 +137,8 @@ def filled(query: str) -> str:
     return text
 
 
-def test_the_model_is_what_its_script_writes() -> None:
-    spec = importlib.util.spec_from_file_location("make_grafana", ROOT / "dashboards" / "make_grafana.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    assert module.dashboard() == MODEL
+def test_the_model_is_what_its_script_writes(script: Callable[[str], ModuleType]) -> None:
+    assert script("dashboards/make_grafana.py").dashboard() == MODEL
 
 
 @pytest.mark.parametrize("panel", MODEL["panels"], ids=lambda p: p["title"])
