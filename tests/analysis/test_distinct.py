@@ -16,3 +16,15 @@ def test_equals_unique_over_rows(n: int) -> None:
     expected, inverse = np.unique(np.stack(columns, axis=1), axis=0, return_inverse=True)
     assert values.tolist() == expected.tolist()
     assert which.tolist() == inverse.reshape(-1).tolist()
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_columns_as_wide_as_int64_are_not_packed_into_wrong_keys(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    low, high = np.iinfo(np.int64).min, np.iinfo(np.int64).max
+    pools = ([low, high, 0], [0, 1, 2], [low, 5], [-1, 1 << 40], [7], [1 << 62, -(1 << 62)], [0, 1 << 31, 1 << 32])
+    columns = [rng.choice(np.array(pools[i], np.int64), 30) for i in rng.integers(0, len(pools), 4).tolist()]
+    values, which = distinct_rows(columns)
+    rows = [tuple(row) for row in np.stack(columns, axis=1).tolist()]
+    assert [tuple(row) for row in values.tolist()] == sorted(set(rows))
+    assert [tuple(row) for row in values[which].tolist()] == rows

@@ -56,11 +56,17 @@ def length(ts: NDArray[np.int64], end: NDArray[np.int64]) -> int:
     return int((ends - starts).sum())
 
 
+def running(values: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Sum of all values before each position, and of all."""
+    out = np.zeros(len(values) + 1, np.int64)
+    np.cumsum(values, out=out[1:])
+    return out
+
+
 def covered(spans: Spans, times: NDArray[np.int64]) -> NDArray[np.int64]:
     """Length of a union (as `union` returns it) before each time, ns; |A ∩ [a, b)| is the difference of two."""
     starts, ends = spans
-    before = np.zeros(len(starts) + 1, np.int64)
-    np.cumsum(ends - starts, out=before[1:])
+    before = running(ends - starts)
     at = np.searchsorted(starts, times, "right")
     if not len(starts):
         return before[at]

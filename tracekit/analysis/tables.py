@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from tracekit.analysis.arrays import plain_of
 from tracekit.model import TABLES, arrow_schema
 
 if TYPE_CHECKING:
@@ -171,34 +172,18 @@ def _values(column: pa.ChunkedArray[Any]) -> list[Any]:
     for chunk in column.chunks:
         if pa.types.is_dictionary(chunk.type):
             words = [*chunk.dictionary.to_pylist(), None]
-            codes = _numbers_of(chunk.indices).copy()
-            codes[_nulls(chunk)] = len(words) - 1
+            codes, present = plain_of(chunk.indices, np.dtype(_NUMPY[str(chunk.indices.type)]))
+            codes[~present] = len(words) - 1
             out += map(words.__getitem__, codes.tolist())
         elif pa.types.is_integer(chunk.type):
-            values = _numbers_of(chunk).tolist()
-            for i in _nulls(chunk).tolist():
+            numbers, present = plain_of(chunk, np.dtype(_NUMPY[str(chunk.type)]))
+            values = numbers.tolist()
+            for i in np.flatnonzero(~present).tolist():
                 values[i] = None
             out += values
         else:
             out += chunk.to_pylist()
     return out
-
-
-def _numbers_of(chunk: pa.Array[Any]) -> NDArray[Any]:
-    """The integers of an array, whatever stands where it is null. (Arrow's `fill_null` imports pandas.)"""
-    data = chunk.buffers()[1]
-    if data is None or not len(chunk):
-        return np.zeros(len(chunk), np.int64)
-    return np.frombuffer(data, _NUMPY[str(chunk.type)])[chunk.offset : chunk.offset + len(chunk)]
-
-
-def _nulls(chunk: pa.Array[Any]) -> NDArray[np.int64]:
-    """Where an array is null. (`to_numpy` of Arrow's `is_null` imports pandas.)"""
-    bitmap = chunk.buffers()[0]
-    if bitmap is None:
-        return np.zeros(0, np.int64)
-    bits = np.unpackbits(np.frombuffer(bitmap, np.uint8), bitorder="little")
-    return np.flatnonzero(bits[chunk.offset : chunk.offset + len(chunk)] == 0)
 
 
 def constant(value: int | None, n: int, type_: pa.DataType) -> pa.Array[Any]:

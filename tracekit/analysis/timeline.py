@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from msgspec import Struct, field
 
+from tracekit.analysis.arrays import plain
 from tracekit.analysis.crossrank.clocks import Clock
-from tracekit.analysis.crossrank.columns import plain
 from tracekit.analysis.intervals import union
 from tracekit.model import NO_TIME
 

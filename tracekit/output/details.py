@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from tracekit.analysis.arrays import plain_of
 from tracekit.analysis.tables import constant, from_numpy, from_words
 from tracekit.errors import UsageError
 from tracekit.model import NO_TIME
@@ -87,10 +88,5 @@ def _columns(found: CallColumns) -> dict[str, Any]:
 
 def _shifted(column: pa.Array, shift: int) -> pa.Array:
     """The column + shift, nulls kept (pa.scalar would import pandas)."""
-    validity, values = column.buffers()
-    moved = np.frombuffer(values, np.int64)[column.offset : column.offset + len(column)] + shift
-    missing = None
-    if validity is not None and column.null_count:
-        bits = np.unpackbits(np.frombuffer(validity, np.uint8), bitorder="little")
-        missing = bits[column.offset : column.offset + len(column)] == 0
-    return from_numpy(moved, pa.int64(), missing)
+    values, present = plain_of(column, np.dtype(np.int64))
+    return from_numpy(values + shift, pa.int64(), ~present)

@@ -12,6 +12,7 @@ from tracekit.analysis.critical.depend import NEVER, Dependencies, depend
 from tracekit.analysis.critical.items import Items, items_of
 from tracekit.analysis.critical.parts import PARTS, NodeKind, Part, RankGraph, position_of_max
 from tracekit.analysis.distinct import distinct_rows
+from tracekit.analysis.intervals import running
 from tracekit.model import NO_TIME
 
 if TYPE_CHECKING:
@@ -167,9 +168,9 @@ class _Builder(Struct, dict=True):
     def _sums(self) -> None:
         """Running sums over all items of what each adds to a chain, and of the gaps before them."""
         items, links = self.items, self.links
-        self.compute = _running(np.where(items.comm | items.copy, 0, items.advance))
-        self.copy = _running(np.where(items.copy, items.advance, 0))
-        self.gaps = _running(links.delay)
+        self.compute = running(np.where(items.comm | items.copy, 0, items.advance))
+        self.copy = running(np.where(items.copy, items.advance, 0))
+        self.gaps = running(links.delay)
 
     def _chain(self, start: NDArray[np.intp], run: NDArray[np.intp]) -> Ints:
         """Parts from the start of item `start` to the end of its run."""
@@ -294,10 +295,3 @@ def _narrow(parts: Ints) -> NDArray[np.signedinteger[Any]]:
     limit = np.iinfo(np.int32)
     fits = parts.max(initial=0) <= limit.max and parts.min(initial=0) >= limit.min
     return parts.astype(np.int32) if fits else parts
-
-
-def _running(values: Ints) -> Ints:
-    """Sum of all values before each position, and of all."""
-    out = np.zeros(len(values) + 1, np.int64)
-    np.cumsum(values, out=out[1:])
-    return out

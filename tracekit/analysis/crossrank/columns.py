@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 from msgspec import Struct, field
 
+from tracekit.analysis.arrays import codes_of, numbers_of, plain
 from tracekit.model import NO_TIME
 
 if TYPE_CHECKING:
@@ -118,8 +119,8 @@ def load(one: RankInput) -> RankCalls:
     with pa.memory_map(one.files["collectives"]) as source:
         reader = pa.ipc.open_file(source)
         table = reader.read_all().select([*_TEXTS, *_NUMBERS, "comms_id"]).combine_chunks()
-        text = {name: _codes(table.column(name)) for name in _TEXTS}
-        number = {name: _numbers(table.column(name)) for name in _NUMBERS}
+        text = {name: codes_of(table.column(name)) for name in _TEXTS}
+        number = {name: numbers_of(table.column(name)) for name in _NUMBERS}
         comms, has_comms = plain(table.column("comms_id"), np.dtype(np.uint64))
     for name in ("call_ts_ns", "ts_ns"):
         known = number[name] != NO_TIME
@@ -142,44 +143,6 @@ def hull(path: str) -> tuple[int, int]:
             return 0, 0
         start, _ = plain(table.column("ts_ns"), np.dtype(np.int64))
         return int(start.min()), int(start.max())
-
-
-def plain(column: pa.ChunkedArray[Any], dtype: np.dtype[Any]) -> tuple[NDArray[Any], NDArray[np.bool_]]:
-    """(values, presence) of a number column, copied out of the file; nulls hold anything."""
-    parts = [_chunk(chunk, dtype) for chunk in column.chunks]
-    if len(parts) == 1:
-        return parts[0]
-    values, present = (
-        [np.empty(0, kind), *(p[i] for p in parts)] for i, kind in enumerate((dtype, np.dtype(np.bool_)))
-    )
-    return np.concatenate(values), np.concatenate(present)
-
-
-def _chunk(chunk: pa.Array[Any], dtype: np.dtype[Any]) -> tuple[NDArray[Any], NDArray[np.bool_]]:
-    validity, data = chunk.buffers()
-    n, at = len(chunk), chunk.offset
-    values = np.frombuffer(data, dtype, at + n)[at:].copy() if data is not None else np.zeros(n, dtype)
-    if validity is None or not chunk.null_count:
-        return values, np.ones(n, np.bool_)
-    bits = np.unpackbits(np.frombuffer(validity, np.uint8), count=at + n, bitorder="little")
-    return values, bits[at:].astype(np.bool_)
-
-
-def _numbers(column: pa.ChunkedArray[Any]) -> NDArray[np.int64]:
-    values, present = plain(column, np.dtype(np.int32 if column.type == pa.int32() else np.int64))
-    out = values.astype(np.int64, copy=False)
-    out[~present] = NO_TIME
-    return out
-
-
-def _codes(column: pa.ChunkedArray[Any]) -> tuple[NDArray[np.int32], list[str]]:
-    if not column.num_chunks:
-        return np.empty(0, np.int32), []
-    chunk = column.chunk(0)
-    names = [str(n) for n in chunk.dictionary.to_pylist()]
-    codes, present = plain(pa.chunked_array([chunk.indices]), np.dtype(np.int32))
-    codes[~present] = -1
-    return codes, names
 
 
 def distinct(values: NDArray[Any]) -> list[int]:

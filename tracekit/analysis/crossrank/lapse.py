@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from tracekit.analysis.arrays import plain
 from tracekit.analysis.crossrank.busy import COMPUTE, FUSED
-from tracekit.analysis.crossrank.columns import plain
-from tracekit.analysis.intervals import covered, union
+from tracekit.analysis.intervals import covered, running, union
 from tracekit.model import NO_TIME
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class Lapse:
         self.wait = np.where(split, waited, 0)
         other = np.where(split | (part.number["coalesced_into"][self.rows] != NO_TIME), 0, moved)
         self.sums = {
-            WAITING: _running(self.wait), TRANSFER: _running(np.where(split, moved, 0)), UNKNOWN: _running(other),
+            WAITING: running(self.wait), TRANSFER: running(np.where(split, moved, 0)), UNKNOWN: running(other),
         }  # fmt: skip
 
     def calls(self, times: NDArray[np.int64]) -> NDArray[np.intp]:
@@ -82,9 +82,3 @@ def _compute(one: RankInput) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         dur, _ = plain(table.column("dur_ns"), np.dtype(np.int64))
     rows = np.isin(code, (COMPUTE, FUSED))
     return union(start[rows] + one.shift, start[rows] + dur[rows] + one.shift)
-
-
-def _running(values: NDArray[np.int64]) -> NDArray[np.int64]:
-    out = np.zeros(len(values) + 1, np.int64)
-    np.cumsum(values, out=out[1:])
-    return out

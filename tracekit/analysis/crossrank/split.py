@@ -16,8 +16,9 @@ import pyarrow as pa
 from msgspec import Struct, field
 
 from tracekit.analysis.accounting import UNKNOWN, RowKey
+from tracekit.analysis.arrays import plain
 from tracekit.analysis.crossrank.busy import COMPUTE, COPY, FUSED
-from tracekit.analysis.crossrank.columns import distinct, plain
+from tracekit.analysis.crossrank.columns import distinct
 from tracekit.analysis.intervals import share_evenly, time_by_state
 from tracekit.model import NO_TIME
 

@@ -62,7 +62,8 @@ def _refuted(parts: Sequence[RankCalls], matches: Matches, clocks: Sequence[Cloc
     if (how == _BY_ID).all():
         return wrong
     flat = flatten(parts, matches, clocks)
-    wrong = _broken(parts, matches, flat, clocks) | _late(parts, matches, flat, clocks, stream)
+    end = gathered(flat.of, flat.row, [c.place(p.end) for p, c in zip(parts, clocks, strict=True)])
+    wrong = _broken(parts, matches, flat, clocks, end) | _late(parts, matches, flat, end)
     step = gathered(flat.of, flat.row, [p.number["step"] for p in parts])[flat.first]
     _, place = distinct_rows([stream, step])  # losses shift what follows them, too
     wrong |= _across_steps(parts, flat)
@@ -101,13 +102,17 @@ def _infeasible(flat: Flat, clocks: Sequence[Clock]) -> NDArray[np.bool_]:
     return ~flat.all(~bad[flat.part])
 
 
-def _broken(parts: Sequence[RankCalls], matches: Matches, flat: Flat, clocks: Sequence[Clock]) -> NDArray[np.bool_]:
-    """Synchronising calls that end on one rank before they begin on another, whatever the clocks' error."""
+def _broken(
+    parts: Sequence[RankCalls], matches: Matches, flat: Flat, clocks: Sequence[Clock], end: NDArray[np.int64]
+) -> NDArray[np.bool_]:
+    """Synchronising calls that end on one rank before they begin on another, whatever the clocks' error.
+
+    end: of each entry of `flat`, on the common clock.
+    """
     codes, names = shared(parts, "op")
     op = gathered(flat.of, flat.row, codes)[flat.first]
     together = np.array([name in SYNCHRONISING for name in names], np.bool_)[op] & ~matches.p2p
     together &= flat.all(~flat.peers_lack)
-    end = gathered(flat.of, flat.row, [c.place(p.end) for p, c in zip(parts, clocks, strict=True)])
     start = gathered(flat.of, flat.row, [c.place(p.start) for p, c in zip(parts, clocks, strict=True)])
     known = (flat.component >= 0) & (start != NO_TIME) & (end != NO_TIME)
     one = flat.all(known) & (flat.least(flat.component) == flat.most(flat.component))
@@ -116,11 +121,9 @@ def _broken(parts: Sequence[RankCalls], matches: Matches, flat: Flat, clocks: Se
     return out
 
 
-def _late(
-    parts: Sequence[RankCalls], matches: Matches, flat: Flat, clocks: Sequence[Clock], stream: NDArray[np.int64]
-) -> NDArray[np.bool_]:
+def _late(parts: Sequence[RankCalls], matches: Matches, flat: Flat, end: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Messages received before they were sent; and, where receivers of a stream are seen to leave at once when both
-    are there, those whose receiver stayed on.
+    are there, those whose receiver stayed on. end: as in `_broken`.
     """
     out = np.zeros(len(matches), np.bool_)
     ranks = np.array([p.rank for p in parts], np.int64)
@@ -128,7 +131,7 @@ def _late(
     at = np.flatnonzero(source >= 0)
     sent = flat.first[at] + (ranks[flat.part[flat.first[at]]] != source[at])
     got = 2 * flat.first[at] + 1 - sent
-    end = gathered(flat.of, flat.row, [c.place(p.end) for p, c in zip(parts, clocks, strict=True)])[got]
+    end, stream = end[got], matches.stream
     begin, there = flat.arrival[sent], flat.arrival[got]
     known = (flat.component[sent] >= 0) & (flat.component[sent] == flat.component[got])
     known &= (end != NO_TIME) & (begin != NO_TIME) & (there != NO_TIME)

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 from msgspec import Struct, field
 
-from tracekit.analysis.crossrank.columns import plain
+from tracekit.analysis.arrays import codes_of, numbers_of
 from tracekit.analysis.distinct import distinct_rows
 from tracekit.model import NO_TIME
 
@@ -96,8 +96,9 @@ def read_calls(one: Recording) -> Calls:
     """Read the recording's file of collectives (memory-mapped; only the columns needed are copied)."""
     with pa.memory_map(one.files["collectives"]) as source:
         table = pa.ipc.open_file(source).read_all().select([*_TEXTS, *_NUMBERS]).combine_chunks()
-        text = {name: _codes(table.column(name)) for name in _TEXTS}
-        number = {name: _numbers(table.column(name)) for name in _NUMBERS}
+        coded = {name: codes_of(table.column(name)) for name in _TEXTS}
+        number = {name: numbers_of(table.column(name)) for name in _NUMBERS}
+    text = {name: (found.astype(np.int64), words) for name, (found, words) in coded.items()}
     n = len(number["id"])
     own = _payload(number, text["kernel"])
     payload = _whole_payload(number, own, text["op"])
@@ -115,20 +116,6 @@ def read_calls(one: Recording) -> Calls:
 
 
 Codes = tuple["NDArray[np.int64]", list[str]]
-
-
-def _codes(column: pa.ChunkedArray[Any]) -> Codes:
-    """(codes, words) of a dictionary column; -1 = null."""
-    if not column.num_chunks or not len(column):
-        return np.empty(0, np.int64), []
-    chunk = column.chunk(0)
-    codes, present = plain(pa.chunked_array([chunk.indices]), np.dtype(np.int32))
-    return np.where(present, codes, -1).astype(np.int64), [str(w) for w in chunk.dictionary.to_pylist()]
-
-
-def _numbers(column: pa.ChunkedArray[Any]) -> NDArray[np.int64]:
-    values, present = plain(column, np.dtype(np.int32 if column.type == pa.int32() else np.int64))
-    return np.where(present, values.astype(np.int64), NO_TIME)
 
 
 def _payload(number: dict[str, NDArray[np.int64]], kernel: Codes) -> NDArray[np.int64]:

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from tracekit.analysis.arrays import plain
 from tracekit.analysis.crossrank.busy import COMPUTE
-from tracekit.analysis.crossrank.columns import distinct, plain
+from tracekit.analysis.crossrank.columns import distinct
 from tracekit.analysis.distinct import distinct_rows
 from tracekit.analysis.expected.hiding import AVOIDABLE, STRUCTURAL, UNKNOWN, rule_of
 from tracekit.analysis.expected.rows import Key

@@ -1,0 +1,53 @@
+"""Arrow columns → numpy arrays, without importing pandas (as Arrow's own `to_numpy` and `fill_null` do)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from tracekit.model import NO_TIME
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+def plain(column: pa.ChunkedArray[Any], dtype: np.dtype[Any]) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+    """(values, presence) of a number column, copied out of the file; nulls hold anything."""
+    parts = [plain_of(chunk, dtype) for chunk in column.chunks]
+    if len(parts) == 1:
+        return parts[0]
+    values, present = (
+        [np.empty(0, kind), *(p[i] for p in parts)] for i, kind in enumerate((dtype, np.dtype(np.bool_)))
+    )
+    return np.concatenate(values), np.concatenate(present)
+
+
+def plain_of(chunk: pa.Array[Any], dtype: np.dtype[Any]) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+    """The same of one chunk."""
+    validity, data = chunk.buffers()
+    n, at = len(chunk), chunk.offset
+    values = np.frombuffer(data, dtype, at + n)[at:].copy() if data is not None else np.zeros(n, dtype)
+    if validity is None or not chunk.null_count:
+        return values, np.ones(n, np.bool_)
+    bits = np.unpackbits(np.frombuffer(validity, np.uint8), count=at + n, bitorder="little")
+    return values, bits[at:].astype(np.bool_)
+
+
+def numbers_of(column: pa.ChunkedArray[Any]) -> NDArray[np.int64]:
+    """An integer column as int64; null = `NO_TIME`."""
+    values, present = plain(column, np.dtype(np.int32 if column.type == pa.int32() else np.int64))
+    out = values.astype(np.int64, copy=False)
+    out[~present] = NO_TIME
+    return out
+
+
+def codes_of(column: pa.ChunkedArray[Any]) -> tuple[NDArray[np.int32], list[str]]:
+    """(codes, words) of a dictionary column of one chunk; null = -1."""
+    if not column.num_chunks:
+        return np.empty(0, np.int32), []
+    chunk = column.chunk(0)
+    found, present = plain(pa.chunked_array([chunk.indices]), np.dtype(np.int32))
+    found[~present] = -1
+    return found, [str(word) for word in chunk.dictionary.to_pylist()]
