@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import random
 import re
+import warnings
 from functools import cache
 
 import pytest
@@ -50,10 +52,51 @@ def test_no_match_of_a_shipped_pattern_is_passed_over(data: st.DataObject) -> No
         ("(?s)abc", ()),
         ("(?P<n>x)(?(n)abc|def)", ()),
         ("", ()),
+        (r"\x41bc", ()),
+        (r"\u0041bc|\U00000041bc", ()),
+        (r"\N{LATIN SMALL LETTER A}bc", ()),
+        (r"(a)\1bc", ()),
+        (r"\101bc", ()),
     ],
 )
 def test_words_that_every_match_holds(pattern: str, words: tuple[str, ...]) -> None:
     assert words_of(pattern) == words
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_no_match_of_any_pattern_is_passed_over(seed: int) -> None:
+    rng = random.Random(seed)
+    tokens = [
+        *"abAB(|)?*+.^$",
+        "[ab]",
+        "[^a]",
+        "{2}",
+        "{0,1}",
+        "{0}",
+        r"\d",
+        r"\b",
+        r"\.",
+        "(?:",
+        "(?i:",
+        "(?!",
+        "(?=",
+        r"\x61",
+        r"\1",
+    ]
+    tried = 0
+    while tried < 100:
+        pattern = rng.choice(("", "(?i)")) + "".join(rng.choices(tokens, k=rng.randint(1, 9)))
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")
+                whole = re.compile(pattern)
+        except (re.error, FutureWarning, DeprecationWarning):
+            continue
+        tried += 1
+        for _ in range(20):
+            text = "".join(rng.choices("abAB1.", k=rng.randint(0, 6)))
+            if whole.search(text):
+                assert LazyPattern(pattern).search(text) is not None, (pattern, text)
 
 
 def test_an_unknown_text_compiles_nothing() -> None:

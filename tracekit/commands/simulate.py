@@ -74,9 +74,8 @@ def command(
     if "layout" not in tables:
         raise UsageError("say what to simulate: --layout tp=2,pp=2,dp=2, or --run FILE")
     for name, values in DEFAULTS.items():
-        given_table = tables.get(name, {})
-        whole = given_table and (name == "model" or (name == "hardware" and not set(given_table) <= _PARTS))
-        tables[name] = given_table if whole else {**values, **given_table}
+        if name == "training" or set(tables.get(name, {})) <= _PARTS:
+            tables[name] = {**values, **tables.get(name, {})}
     if layers is not None:
         tables["model"] = {**tables["model"], "layers": layers}
     said: dict[str, Any] = {

@@ -113,8 +113,8 @@ def holds_any(words: Iterable[str], text: str) -> bool:
     return any(word in low for word in words) or not text.isascii()
 
 
-_FLAGS = re.compile(r"\(\?[a-zA-Z-]*[aLmsux][a-zA-Z-]*[:)]|\(\?\(|\(\?#")
-"""Flags but for i, conditions, comments: the plain text of such a pattern may mean something else."""
+_FLAGS = re.compile(r"\(\?[a-zA-Z-]*[aLmsux][a-zA-Z-]*[:)]|\(\?\(|\(\?#|\\[xuUN0-9]")
+"""Flags but for i, conditions, comments, characters by number: plain text of such a pattern may mean something else."""
 
 
 _lazy: dict[str, LazyPattern] = {}
