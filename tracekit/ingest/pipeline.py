@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tracekit.analysis.crossrank.clocks import Clock
+    from tracekit.analysis.pipeline.run import PipelineTables
     from tracekit.ingest.identity import Part
     from tracekit.ingest.run import RunTables
     from tracekit.ingest.worker import PartResult
@@ -16,29 +17,34 @@ if TYPE_CHECKING:
 TABLES = ("pipeline", "bubble", "what_if")
 
 
-def add_pipelines(
-    out: RunTables, used: Sequence[tuple[PartResult, Part]], clocks: Sequence[Clock | None], solution: Solution
-) -> None:
-    """Fill the tables of pipelines. used: recordings in the run's order, and the clock of each.
+def pipelines_of(
+    used: Sequence[tuple[PartResult, Part]],
+    clocks: Sequence[Clock | None],
+    solution: Solution,
+    shifts: Sequence[int],
+) -> PipelineTables | None:
+    """The pipelines of a run, None where no rank shows pipeline work.
 
-    Of several recordings of one rank the first counts.
+    used: recordings in the run's order, and of each the clock and the ns to add to its own times. Of several recordings
+    of one rank the first counts.
     """
-    for name in TABLES:
-        out.tables[name] = []
-    found = [(r, p, c) for (r, p), c in zip(used, clocks, strict=True) if r.tables.pipeline and p.rank is not None]
+    found = [x for x in zip(used, clocks, shifts, strict=True) if x[0][0].tables.pipeline and x[0][1].rank is not None]
     if not found:
-        return
+        return None
     from tracekit.analysis.pipeline.run import RankInput, pipelines
     from tracekit.parsers.memory import without_gc
 
     inputs: dict[int, RankInput] = {}
-    for r, p, clock in found:
+    for (r, p), clock, shift in found:
         if p.rank is not None and r.tables.pipeline is not None:
-            shift = r.origin_ns - out.origin_ns if out.absolute else 0
             inputs.setdefault(p.rank, RankInput(p.rank, r.tables.pipeline, shift, clock))
     layout = solution.layout
     groups = [*layout.mesh.groups(("pp",))] if layout is not None and layout.mesh.size("pp") > 1 else []
     with without_gc():
-        result = pipelines([inputs[rank] for rank in sorted(inputs)], groups)
-    out.tables |= {"pipeline": result.pipeline, "bubble": result.bubble, "what_if": result.what_if}
-    out.tables["findings"] += result.findings
+        return pipelines([inputs[rank] for rank in sorted(inputs)], groups)
+
+
+def add_pipelines(out: RunTables, found: PipelineTables | None) -> None:
+    """Fill the tables of pipelines."""
+    out.tables |= {name: getattr(found, name) if found else [] for name in TABLES}
+    out.tables["findings"] += found.findings if found else []

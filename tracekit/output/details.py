@@ -24,10 +24,15 @@ _TIMES = {"activities": ("ts_ns",), "collectives": ("ts_ns", "call_ts_ns")}
 
 def each(run: RunTables, table: str) -> Iterator[tuple[int | None, pa.Table]]:
     """(rank, table) one rank at a time, memory-mapped; sorted as the ranks of the run."""
-    for (rank, files, shift), added, expected in zip(run.details, run.added, run.expected, strict=True):
-        with pa.memory_map(files[table]) as source:
-            data = _placed(pa.ipc.open_file(source).read_all(), table, rank, shift)
-            yield rank, _filled(data, added, expected) if table == "collectives" else data
+    return (one(run, table, number) for number in range(len(run.details)))
+
+
+def one(run: RunTables, table: str, number: int) -> tuple[int | None, pa.Table]:
+    """(rank, table) of the recording at `number` in `run.details`, memory-mapped."""
+    rank, files, shift = run.details[number]
+    with pa.memory_map(files[table]) as source:
+        data = _placed(pa.ipc.open_file(source).read_all(), table, rank, shift)
+    return rank, _filled(data, run.added[number], run.expected[number]) if table == "collectives" else data
 
 
 class RunSource:
