@@ -282,8 +282,8 @@ def _collect(read: _Read, decision: Decision, solution: Solution, workers: int) 
     shifts = [_delta(r, origin, absolute) for r, _ in used]
     found = Aside(workers, pipelines_of, used, clocks, solution, shifts)
     theory = add_expected(out, used, added, read.options, solution)
+    add_critical(out, used, added, clocks, theory, solution)
     add_pipelines(out, found.result())
-    add_critical(out, used, added, clocks, theory)
     out.tables["by_strategy"] = [
         {"rank": t["rank"], "device": t["device"], "strategy": name} | row
         for t in out.tables["totals"]
