@@ -54,7 +54,7 @@ def add_critical(
         )  # fmt: skip
     with without_gc():
         found = critical(
-            list(inputs.values()), out.tables["matches"], world=out.world_size, stages=places_of(used, solution)
+            list(inputs.values()), out.columns["matches"], world=out.world_size, stages=places_of(used, solution)
         )
     out.columns["critical_path"] = found.path
     out.tables |= {"critical_steps": found.steps, "critical_shares": found.shares, "what_if": found.what_if}

@@ -198,11 +198,11 @@ def _metadata(run: RunTables, table: str) -> dict[bytes, bytes]:
 
 def _write_tables(run: RunTables, folder: Path, partitioned: bool) -> dict[str, int]:
     """Write every table to a folder below `folder`; rows of each. As many parts at a time as the run had workers."""
-    parts = [(t, i) for t in TABLES if TABLES[t].per_rank for i in range(len(run.details))]
-    parts += [(t, None) for t in TABLES if not TABLES[t].per_rank]
+    numbers: dict[bool, list[int | None]] = {True: [*range(len(run.details))], False: [None]}
+    parts = [(t, n) for big in (True, False) for t in TABLES if TABLES[t].per_rank is big for n in numbers[big]]
     counts = dict.fromkeys(TABLES, 0)
     with ThreadPoolExecutor(run.workers) as pool:  # Arrow encodes and compresses without holding Python's lock
-        written = pool.map(lambda part: _write_part(run, *part, folder, partitioned), parts)
+        written = pool.map(lambda part: _write_part(run, part[0], part[1], folder, partitioned), parts)
         for (table, _), rows in zip(parts, written, strict=True):
             counts[table] += rows
     return counts
