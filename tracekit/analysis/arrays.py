@@ -43,6 +43,13 @@ def numbers_of(column: pa.ChunkedArray[Any]) -> NDArray[np.int64]:
     return out
 
 
+def floats_of(column: pa.ChunkedArray[Any]) -> NDArray[np.float64]:
+    """A float64 column; null = NaN."""
+    values, present = plain(column, np.dtype(np.float64))
+    values[~present] = np.nan
+    return values
+
+
 def codes_of(column: pa.ChunkedArray[Any]) -> tuple[NDArray[np.int32], list[str]]:
     """(codes, words) of a dictionary column of one chunk; null = -1."""
     if not column.num_chunks:

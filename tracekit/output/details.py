@@ -41,6 +41,10 @@ class RunSource:
         """Rows of the small tables."""
         return self.run.tables
 
+    def rows(self, table: str) -> list[dict[str, Any]]:
+        """Rows of a small table."""
+        return self.run.rows(table)
+
     def detail(self) -> Iterator[tuple[int | None, pa.Table, pa.Table]]:
         """(rank, activities, collectives) of each recording. UsageError when analysed without detail."""
         if self.dataset is not None:

@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter
-from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from msgspec import Struct, field
 
+from tracekit.analysis.arrays import codes_of, numbers_of
 from tracekit.analysis.critical.parts import PARTS, NodeKind, Part
 from tracekit.model import NO_TIME
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    import pyarrow as pa
     from numpy.typing import NDArray
 
     from tracekit.analysis.critical.parts import Flags, Ints, RankGraph
     from tracekit.analysis.crossrank.clocks import Clock
-
-Row = dict[str, Any]
 
 
 class RankInput(Struct):
@@ -110,8 +109,8 @@ def on_one_clock(inputs: Sequence[RankInput]) -> list[RankInput]:
     return [one for one in aligned if one.clock is not None and one.clock.component == best]
 
 
-def join(inputs: Sequence[RankInput], matches: Sequence[Row]) -> Joint:
-    """One graph of recordings with one clock. matches: rows of that table."""
+def join(inputs: Sequence[RankInput], matches: pa.Table) -> Joint:
+    """One graph of recordings with one clock. matches: that table."""
     numbers = sorted({s[0] for one in inputs for s in one.graph.steps}, key=lambda n: _when(inputs, n))
     times, kinds, parts, locals_, steps = [], [], [], [], []
     for p, one in enumerate(inputs):
@@ -202,7 +201,7 @@ class _Edges(Struct):
     why: NDArray[np.int16]
 
 
-def _tie(j: Joint, matches: Sequence[Row]) -> list[_Edges]:
+def _tie(j: Joint, matches: pa.Table) -> list[_Edges]:
     """Add a hub for the last arrival of each match; the edges into hubs, and from there to the ends of calls."""
     calls = _calls(j)
     match, call = _members(j, calls)
@@ -244,17 +243,17 @@ def _members(j: Joint, calls: _Calls) -> tuple[Ints, Ints]:
 
 
 def _tied(
-    j: Joint, matches: Sequence[Row], calls: _Calls, match: Ints, call: Ints, size: NDArray[np.intp], last: Ints
+    j: Joint, matches: pa.Table, calls: _Calls, match: Ints, call: Ints, size: NDArray[np.intp], last: Ints
 ) -> Flags:
     """Which calls cannot end before all of their match have come: all of a synchronising one; no buffered send.
 
     size, last: of each match, how many are here and when the last came.
     """
     here, last = np.repeat(size, size), np.repeat(last, size)
-    kinds, reasons, senders = (map(itemgetter(name), matches) for name in ("kind", "reason", "src_rank"))
-    p2p = np.array([kind == "p2p" for kind in kinds], np.bool_)[match]
-    split = np.array([reason is None for reason in reasons], np.bool_)[match]
-    sender = np.array([NO_TIME if rank is None else rank for rank in senders], np.int64)[match]
+    kind, kinds = codes_of(matches.column("kind"))
+    p2p = np.array([name == "p2p" for name in kinds], np.bool_)[kind[match]]
+    split = codes_of(matches.column("reason"))[0][match] < 0
+    sender = numbers_of(matches.column("src_rank"))[match]
     ranks = np.array([NO_TIME if one.rank is None else one.rank for one in j.inputs], np.int64)
     sends = ranks[calls.part[call]] == sender
     out: Flags = np.where(p2p, (here > 1) & (~sends | (j.time[calls.done[call]] >= last)), split)
