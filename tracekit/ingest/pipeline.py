@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tracekit.analysis.crossrank.clocks import Clock
+    from tracekit.analysis.pipeline.parts import RankPipeline
     from tracekit.ingest.identity import Part
     from tracekit.ingest.run import RunTables
     from tracekit.ingest.worker import PartResult
@@ -36,9 +37,26 @@ def add_pipelines(
         if p.rank is not None and r.tables.pipeline is not None:
             shift = r.origin_ns - out.origin_ns if out.absolute else 0
             inputs.setdefault(p.rank, RankInput(p.rank, r.tables.pipeline, shift, clock))
-    layout = solution.layout
-    groups = [*layout.mesh.groups(("pp",))] if layout is not None and layout.mesh.size("pp") > 1 else []
     with without_gc():
-        result = pipelines([inputs[rank] for rank in sorted(inputs)], groups)
+        result = pipelines([inputs[rank] for rank in sorted(inputs)], _groups(solution))
     out.tables |= {"pipeline": result.pipeline, "bubble": result.bubble, "what_if": result.what_if}
     out.tables["findings"] += result.findings
+
+
+def places_of(used: Sequence[tuple[PartResult, Part]], solution: Solution) -> dict[int, int]:
+    """Rank → its place in its pipeline; empty without pipelines. Needs nothing of what `add_pipelines` finds."""
+    parts: dict[int, RankPipeline] = {}
+    for r, p in used:
+        if p.rank is not None and r.tables.pipeline:
+            parts.setdefault(p.rank, r.tables.pipeline)
+    if not parts:
+        return {}
+    from tracekit.analysis.pipeline.lines import places
+
+    return places({rank: parts[rank] for rank in sorted(parts)}, _groups(solution))
+
+
+def _groups(solution: Solution) -> list[tuple[int, ...]]:
+    """Pipeline-parallel groups of the layout, where it is known."""
+    layout = solution.layout
+    return [*layout.mesh.groups(("pp",))] if layout is not None and layout.mesh.size("pp") > 1 else []

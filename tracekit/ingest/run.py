@@ -296,7 +296,7 @@ def _collect(
     added, clocks = add_cross_rank(out, used)
     theory = add_expected(out, used, added, options, solution)
     add_pipelines(out, used, clocks, solution)
-    add_critical(out, used, added, clocks, theory)
+    add_critical(out, used, added, clocks, theory, solution)
     out.tables["by_strategy"] = [
         {"rank": t["rank"], "device": t["device"], "strategy": name} | row
         for t in out.tables["totals"]
