@@ -65,9 +65,9 @@ class Joint(Struct):
     match: Ints
     steps: list[int]
     whole: list[bool]
-    meet: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, np.int32))
     starts: list[dict[int, int]] = field(default_factory=list)
     ends: list[dict[int, int]] = field(default_factory=list)
+    meet: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, np.int32))
 
     def window(self, s: int) -> tuple[int, int]:
         """A step on the recording that is the last to end it: when it started there, and the node of its end.
