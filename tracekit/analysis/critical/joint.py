@@ -45,7 +45,9 @@ class Joint(Struct):
     position in `inputs` (-1 for a hub); local (N): node in its rank's graph (-1); step (N): position in `steps` of
     the step that has it, a step's end included. src, dst (M): those of the recordings in the order of `inputs`, then
     those of calls, all of communication; weight, compute (M): ns of each, and of compute in it; why (M): index into
-    `reasons` of a call's edge (-1 = split), -2 = no call. starts, ends: of each step recording → node.
+    `reasons` of a call's edge (-1 = split), -2 = no call. meet (N): the hub of a call's nodes that waits there, the
+    arrival of other calls' ends, both in the same step; else the node itself. starts, ends: of each step recording →
+    node.
     """
 
     inputs: list[RankInput]
@@ -65,6 +67,7 @@ class Joint(Struct):
     whole: list[bool]
     starts: list[dict[int, int]] = field(default_factory=list)
     ends: list[dict[int, int]] = field(default_factory=list)
+    meet: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, np.int32))
 
     def window(self, s: int) -> tuple[int, int]:
         """A step on the recording that is the last to end it: when it started there, and the node of its end.
@@ -218,7 +221,9 @@ def _tie(j: Joint, matches: pa.Table) -> list[_Edges]:
         setattr(j, name, np.append(old, np.full(len(home), value, old.dtype)))
     j.step = np.append(j.step, home)
     into = _Edges(src, dst, np.zeros(len(src), np.int64), np.full(len(src), -2, np.int16))
-    return [into, *_finish(j, of_entry[tied], calls.done[call[tied]])]
+    hubs, ends = of_entry[tied], calls.done[call[tied]]
+    j.meet = _meet(j, hubs, ends)
+    return [into, *_finish(j, hubs, ends)]
 
 
 def _members(j: Joint, calls: _Calls) -> tuple[Ints, Ints]:
@@ -252,6 +257,19 @@ def _tied(
     ranks = np.array([NO_TIME if one.rank is None else one.rank for one in j.inputs], np.int64)
     sends = ranks[calls.part[call]] == sender
     out: Flags = np.where(p2p, (here > 1) & (~sends | (j.time[calls.done[call]] >= last)), split)
+    return out
+
+
+def _meet(j: Joint, hub: Ints, tied: Ints) -> NDArray[np.int32]:
+    """`Joint.meet`; tied: ends of calls, with the hub of each. Those with several (coalesced) meet in none."""
+    out = np.arange(len(j.time), dtype=np.int32)
+    done = np.flatnonzero(j.kind == NodeKind.DONE)
+    done = done[j.step[done] == j.step[done - 1]]
+    out[done] = done - 1  # the arrival: `compress` numbers them side by side
+    out[tied], arrival = tied, tied - 1
+    once = np.bincount(tied, minlength=len(out))[tied] == 1
+    once &= (j.step[tied] == j.step[hub]) & (j.step[arrival] == j.step[hub])
+    out[tied[once]] = out[arrival[once]] = hub[once]
     return out
 
 
