@@ -115,7 +115,7 @@ def test_numbers_in_the_text_are_sums_and_means_of_the_tables(page: Page, gpu: A
 
 
 def test_blame_adds_up_to_the_waiting_of_calls_that_tell_the_last_rank(page: Page, gpu: Any) -> None:
-    last = {m["match_id"]: m["last_rank"] for m in gpu.run.tables["matches"]}
+    last = {m["match_id"]: m["last_rank"] for m in gpu.run.rows("matches")}
     calls = gpu.arrow("collectives").select(["rank", "match_id", "wait_ns"]).to_pylist()
     waits: dict[int, int] = {}
     for c in calls:

@@ -13,6 +13,21 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
+def spill(data: pa.Table, path: str) -> None:
+    """Leave a table on disk for `mapped`."""
+    with pa.OSFile(path, "wb") as sink, pa.ipc.new_stream(sink, data.schema) as writer:
+        writer.write_table(data)
+
+
+def mapped(path: str) -> pa.Table:
+    """A table that `spill` left, memory-mapped: columns that nobody looks at are not read.
+
+    A stream, since Arrow starts threads to open its other format, and a process with threads is not forked.
+    """
+    with pa.memory_map(path) as source:
+        return pa.ipc.open_stream(source).read_all()
+
+
 def plain(column: pa.ChunkedArray[Any], dtype: np.dtype[Any]) -> tuple[NDArray[Any], NDArray[np.bool_]]:
     """(values, presence) of a number column, copied out of the file; nulls hold anything."""
     parts = [plain_of(chunk, dtype) for chunk in column.chunks]
@@ -41,6 +56,13 @@ def numbers_of(column: pa.ChunkedArray[Any]) -> NDArray[np.int64]:
     out = values.astype(np.int64, copy=False)
     out[~present] = NO_TIME
     return out
+
+
+def floats_of(column: pa.ChunkedArray[Any]) -> NDArray[np.float64]:
+    """A float64 column; null = NaN."""
+    values, present = plain(column, np.dtype(np.float64))
+    values[~present] = np.nan
+    return values
 
 
 def codes_of(column: pa.ChunkedArray[Any]) -> tuple[NDArray[np.int32], list[str]]:

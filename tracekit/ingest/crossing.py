@@ -6,6 +6,8 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tracekit.analysis.tables import from_rows
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
     from tracekit.model import TraceMeta
 
 Row = dict[str, Any]
-TABLES = ("matches", "waiting", "clocks", "imbalance", "blame")
+TABLES = ("waiting", "clocks", "imbalance", "blame")
 UNKNOWN_RANK, ONE_RANK = "rank-unknown", "one-rank"
 """Why no call of a recording could be matched at all."""
 
@@ -32,6 +34,7 @@ def add_cross_rank(
     used: recordings in the run's order, each with its rank; their files must still be there. Returns what is added to
     the calls of each, or why nothing, and the clock of each.
     """
+    out.columns["matches"] = from_rows("matches", [])
     for name in TABLES:
         out.tables[name] = []
     known = [i for i, (r, p) in enumerate(used) if p.rank is not None and "busy" in r.detail]
@@ -40,6 +43,7 @@ def add_cross_rank(
     clocks: list[Clock | None] = [None] * len(used)
     if several:
         result = _run(out, [used[i] for i in known])
+        out.columns["matches"] = result.matches
         out.tables |= result.tables
         out.tables["findings"] += result.findings
         out.data_parallel = result.data_parallel

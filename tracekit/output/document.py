@@ -30,7 +30,7 @@ def document(run: RunTables) -> dict[str, Any]:
         "breakdown": run.tables["breakdown"],
         "exposure": run.tables["exposure"],
         "groups": run.tables["groups"],
-        "matches": run.tables["matches"],
+        "matches": run.rows("matches"),
         "waiting": run.tables["waiting"],
         "clocks": run.tables["clocks"],
         "imbalance": run.tables["imbalance"],

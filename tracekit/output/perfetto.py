@@ -42,6 +42,9 @@ class Source(Protocol):
     def tables(self) -> dict[str, list[Row]]:
         """Rows of the small tables."""
 
+    def rows(self, table: str) -> list[Row]:
+        """Rows of a small table that may be kept as columns."""
+
     def detail(self) -> Iterator[Detail]:
         """(rank, activities, collectives) of each recording; may be called again."""
 
@@ -106,7 +109,7 @@ def write(
     may_write(path, overwrite=overwrite)
     chosen = chosen or Selection()
     clocks = {row["rank"]: row for row in source.tables.get("clocks", [])}
-    flows = Flows(source.tables.get("matches", []))
+    flows = Flows(source.rows("matches"))
     first, total, there, drawn = 0, 0, 0, 0
     for one in _ranks(source, chosen, clocks):
         total += 1

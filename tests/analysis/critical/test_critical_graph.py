@@ -36,6 +36,7 @@ def joint(time: list[int], edges: list[tuple[int, int, int]], step: list[int]) -
         np.arange(n, dtype=np.int32), np.array(step, np.int32), graph.src, graph.dst, parts.sum(axis=1),
         parts[:, Part.COMPUTE], np.full(len(edges), -2, np.int16), [],
         np.full(n, NO_TIME), [0], [True], [{0: 0}], [{0: n - 1}],
+        np.arange(n, dtype=np.int32),
     )  # fmt: skip
 
 

@@ -14,13 +14,14 @@ from tracekit.analysis.critical.joint import RankInput, join
 from tracekit.analysis.critical.path import Walk
 from tracekit.analysis.critical.run import critical
 from tracekit.analysis.critical.segments import Shares, path_table
-from tracekit.analysis.tables import to_rows
+from tracekit.analysis.tables import from_rows, to_rows
 from tracekit.model import CPU_DEVICE, HostTimes, Kind, LabelledRank
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from analysis_builder import Act, call, rank
 
 US = 1_000
+NO_MATCHES = from_rows("matches", [])
 NCCL = 20
 
 
@@ -43,7 +44,7 @@ def path(labelled: LabelledRank, start: int, end: int) -> list[dict[str, Any]]:
     """Rows of `critical_path` of the only step."""
     graph = rank_graph(labelled, [step(start, end)], 0)
     assert graph is not None
-    joint = join([RankInput(3, graph)], [])
+    joint = join([RankInput(3, graph)], NO_MATCHES)
     walk = Walk(joint)
     return to_rows(path_table(walk, walk.paths([(start * US, joint.ends[0][0])]), [0]))
 
@@ -58,7 +59,7 @@ def test_kernels_one_after_the_other_are_one_segment_with_their_gaps() -> None:
     assert (segment["kind"], segment["gap_ns"], segment["count"]) == ("compute", 3 * US, 3)
     graph = rank_graph(rank(acts), [step(10, 60)], 0)
     assert graph is not None
-    joint = join([RankInput(3, graph)], [])
+    joint = join([RankInput(3, graph)], NO_MATCHES)
     shares = Shares(joint, Walk(joint).paths([(10 * US, joint.ends[0][0])])).rows(0, 0, 50 * US)
     assert {r["kind"]: r["dur_ns"] for r in shares} == {"compute": 47 * US, "launch": 3 * US}
 
@@ -70,7 +71,7 @@ def test_work_of_any_length_keeps_it(us: int, size: int) -> None:
     assert graph is not None
     assert graph.parts.itemsize == size
     assert brief(path(rank(acts), 10, 10 + 3 * us)) == [("compute", 3 * us)]
-    assert join([RankInput(3, graph)], []).compute.max() == 2 * us * US
+    assert join([RankInput(3, graph)], NO_MATCHES).compute.max() == 2 * us * US
 
 
 def test_an_idle_device_waits_for_the_launch_and_so_for_the_host() -> None:
@@ -124,7 +125,7 @@ def test_a_gap_that_nothing_explains_is_waiting() -> None:
     found = path(rank(acts), 10, 520)
     assert brief(found) == [("compute", 10), ("wait", 480), ("compute", 20)]
     assert found[1]["reason"] == "unexplained"
-    tables = critical([RankInput(3, rank_graph(rank(acts), [step(10, 520)], 0))], [])  # type: ignore[arg-type]
+    tables = critical([RankInput(3, rank_graph(rank(acts), [step(10, 520)], 0))], NO_MATCHES)  # type: ignore[arg-type]
     (row,) = tables.steps
     assert row["replay_error_ratio"] == pytest.approx(480 / 510)
     assert {w["reason"] for w in tables.what_if} == {"replay-error"}

@@ -14,7 +14,7 @@ from tracekit.analysis.critical.compress import rank_graph
 from tracekit.analysis.critical.joint import RankInput
 from tracekit.analysis.critical.run import CriticalTables, critical
 from tracekit.analysis.crossrank.clocks import Clock
-from tracekit.analysis.tables import to_rows
+from tracekit.analysis.tables import from_rows, to_rows
 from tracekit.model import NO_TIME, Kind
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -46,7 +46,7 @@ def recording(
 
 def tables(*inputs: RankInput, **match: Any) -> CriticalTables:
     row = {"kind": "collective", "reason": None, "src_rank": None} | match
-    return critical(inputs, [row], world=len(inputs))
+    return critical(inputs, from_rows("matches", [row]), world=len(inputs))
 
 
 def brief(found: CriticalTables) -> list[tuple[int, str, int, int]]:
@@ -147,7 +147,7 @@ def test_recordings_without_any_common_clock_have_no_path_but_a_finding() -> Non
 def test_a_job_with_ranks_missing_says_so() -> None:
     row = {"kind": "collective", "reason": "ranks-missing", "src_rank": None}
     one = [replace_why(recording(n, 40 + 20 * n), "ranks-missing") for n in range(2)]
-    (step,) = critical(one, [row], world=8).steps
+    (step,) = critical(one, from_rows("matches", [row]), world=8).steps
     assert step["reason"] == "ranks-missing"
     assert step["comm_ns"] == 0
 

@@ -91,5 +91,5 @@ def test_a_stage_with_more_to_do_in_every_replica_is_nobodys_lateness(tmp_path: 
 
 def test_all_waiting_in_collectives_has_an_origin_or_none(tmp_path: Path) -> None:
     result = analysed(tmp_path, "tp=2,dp=2,order=tp-dp", slow={"0": 1.3}, jitter_ratio=0.03)
-    waited = sum(m["wait_ns"] or 0 for m in result.run.tables["matches"] if m["kind"] == "collective")
+    waited = sum(m["wait_ns"] or 0 for m in result.run.rows("matches") if m["kind"] == "collective")
     assert sum(origins(result).values()) == pytest.approx(waited, abs=len(result.run.tables["blame"]))

@@ -27,7 +27,7 @@ def result() -> Result:
 def test_every_call_of_a_whole_job_is_matched(result: Result) -> None:
     rows = result.arrow("collectives").to_pylist()
     assert {r["match"] for r in rows} <= {"comms-id", "order-in-step"}
-    matches = {m["match_id"]: m for m in result.run.tables["matches"]}
+    matches = {m["match_id"]: m for m in result.run.rows("matches")}
     assert {r["match_id"] for r in rows} == set(matches)
     assert all(m["ranks_present"] == m["ranks_expected"] for m in matches.values())
     for r in rows:
@@ -63,7 +63,7 @@ def test_one_host_has_one_clock(result: Result) -> None:
 
 def test_the_document_and_the_report_show_it(result: Result) -> None:
     for key in ("matches", "waiting", "clocks", "imbalance"):
-        assert result.document[key] == result.run.tables[key]
+        assert result.document[key] == result.run.rows(key)
         assert result.document[key]
     for text in (result.to_text(), result.to_markdown()):
         assert "waiting for other ranks by strategy" in text
@@ -77,12 +77,12 @@ def test_the_order_of_the_files_changes_nothing(tmp_path: Path) -> None:
     a = tracekit.analyze([SAMPLE / f"rank{r}.json.gz" for r in range(4)], detail=False, workers=1)
     b = tracekit.analyze(tmp_path, detail=False, workers=1)
     for table in ("matches", "waiting", "clocks", "imbalance"):
-        assert a.run.tables[table] == b.run.tables[table]
+        assert a.run.rows(table) == b.run.rows(table)
 
 
 def test_missing_ranks_leave_matches_and_take_the_split(result: Result) -> None:
     some = tracekit.analyze([SAMPLE / f"rank{r}.json.gz" for r in (0, 1, 2)], detail=False, workers=1)
-    rows = some.run.tables["matches"]
+    rows = some.run.rows("matches")
     assert {m["ranks_present"] == m["ranks_expected"] for m in rows} == {True, False}
     for m in rows:
         assert (m["wait_ns"] is None) == (m["ranks_present"] < m["ranks_expected"])
@@ -92,7 +92,7 @@ def test_missing_ranks_leave_matches_and_take_the_split(result: Result) -> None:
 
 def test_one_rank_alone_says_so(tmp_path: Path) -> None:
     one = tracekit.analyze(SAMPLE / "rank0.json.gz")
-    assert not any(one.run.tables[t] for t in ("matches", "waiting", "clocks", "imbalance"))
+    assert not any(one.run.rows(t) for t in ("matches", "waiting", "clocks", "imbalance"))
     rows = one.arrow("collectives").to_pylist()
     assert {r["match"] for r in rows} == {"one-rank"}
     assert all(r["wait_ns"] is None for r in rows)
@@ -110,4 +110,4 @@ def test_the_dataset_holds_what_matching_adds(result: Result, tmp_path: Path) ->
     assert [[r[c] for c in columns] for r in sorted(read, key=key)] == [
         [r[c] for c in columns] for r in sorted(own, key=key)
     ]
-    assert pq.read_table(tmp_path / "out" / "matches").num_rows == len(result.run.tables["matches"])
+    assert pq.read_table(tmp_path / "out" / "matches").num_rows == len(result.run.rows("matches"))

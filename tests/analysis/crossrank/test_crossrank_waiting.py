@@ -16,8 +16,9 @@ from tracekit.analysis.crossrank.matches import Match, Matches
 from tracekit.analysis.crossrank.matching import Matched, match
 from tracekit.analysis.crossrank.sites import waiting_rows
 from tracekit.analysis.crossrank.streams import find_streams
-from tracekit.analysis.crossrank.tables import match_rows
+from tracekit.analysis.crossrank.tables import match_table
 from tracekit.analysis.crossrank.waiting import Waits, bus_factor, verdict, waits
+from tracekit.analysis.tables import to_rows
 from tracekit.model import NO_TIME
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ def analysed(parts: list[RankCalls], world: int | None = None) -> tuple[Matched,
     found = match(parts)
     flat = flatten(parts, found.matches, align_clocks(parts, found.matches))
     split = waits(parts, found.matches, flat, world)
-    return found, flat, split, match_rows(parts, found.matches, flat, split, world)
+    return found, flat, split, to_rows(match_table(parts, found.matches, flat, split, world))
 
 
 def one_call(starts: list[int], end: int, **fields: Any) -> list[RankCalls]:
@@ -196,21 +197,21 @@ def labelled_job(job: Job) -> list[RankCalls]:
 
 def test_the_late_rank_is_named_over_many_calls_and_only_then() -> None:
     slow = labelled_job(collectives(random.Random(1), [(0, 1, 2)], 20, [(0, "all_reduce", 64)], late={1: 5_000_000}))
-    found, flat, split, rows = analysed(slow)
-    table = waiting_rows(slow, found.unmatched, flat, split, rows, set())
+    found, flat, split, _ = analysed(slow)
+    table = waiting_rows(slow, found.unmatched, flat, split, set())
     assert table[0]["op"] is None
     assert (table[0]["strategy"], table[0]["late_rank"], table[0]["late_ratio"]) == ("dp", 1, 1.0)
     assert table[0]["verdict"] == "skew-bound"
     assert table[0]["wait_ns"] + table[0]["transfer_ns"] == table[0]["split_ns"] == table[0]["dur_ns"]
     even = labelled_job(collectives(random.Random(2), [(0, 1, 2)], 60, [(0, "all_reduce", 64)]))
-    found, flat, split, rows = analysed(even)
-    assert waiting_rows(even, found.unmatched, flat, split, rows, set())[0]["late_rank"] is None
+    found, flat, split, _ = analysed(even)
+    assert waiting_rows(even, found.unmatched, flat, split, set())[0]["late_rank"] is None
 
 
 def test_few_calls_give_no_verdict() -> None:
     parts = labelled_job(collectives(random.Random(1), [(0, 1)], 2, [(0, "all_reduce", 64)]))
-    found, flat, split, rows = analysed(parts)
-    assert waiting_rows(parts, found.unmatched, flat, split, rows, set())[0]["verdict"] == "inconclusive"
+    found, flat, split, _ = analysed(parts)
+    assert waiting_rows(parts, found.unmatched, flat, split, set())[0]["verdict"] == "inconclusive"
 
 
 def test_uneven_payloads_cost_what_the_largest_takes_longer_than_the_mean() -> None:

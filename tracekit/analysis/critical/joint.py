@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter
-from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from msgspec import Struct, field
 
+from tracekit.analysis.arrays import codes_of, numbers_of
 from tracekit.analysis.critical.parts import PARTS, NodeKind, Part
 from tracekit.model import NO_TIME
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    import pyarrow as pa
     from numpy.typing import NDArray
 
     from tracekit.analysis.critical.parts import Flags, Ints, RankGraph
     from tracekit.analysis.crossrank.clocks import Clock
-
-Row = dict[str, Any]
 
 
 class RankInput(Struct):
@@ -46,7 +45,9 @@ class Joint(Struct):
     position in `inputs` (-1 for a hub); local (N): node in its rank's graph (-1); step (N): position in `steps` of
     the step that has it, a step's end included. src, dst (M): those of the recordings in the order of `inputs`, then
     those of calls, all of communication; weight, compute (M): ns of each, and of compute in it; why (M): index into
-    `reasons` of a call's edge (-1 = split), -2 = no call. starts, ends: of each step recording → node.
+    `reasons` of a call's edge (-1 = split), -2 = no call. meet (N): the hub of a call's nodes that waits there, the
+    arrival of other calls' ends, both in the same step; else the node itself. starts, ends: of each step recording →
+    node.
     """
 
     inputs: list[RankInput]
@@ -66,6 +67,7 @@ class Joint(Struct):
     whole: list[bool]
     starts: list[dict[int, int]] = field(default_factory=list)
     ends: list[dict[int, int]] = field(default_factory=list)
+    meet: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, np.int32))
 
     def window(self, s: int) -> tuple[int, int]:
         """A step on the recording that is the last to end it: when it started there, and the node of its end.
@@ -107,8 +109,8 @@ def on_one_clock(inputs: Sequence[RankInput]) -> list[RankInput]:
     return [one for one in aligned if one.clock is not None and one.clock.component == best]
 
 
-def join(inputs: Sequence[RankInput], matches: Sequence[Row]) -> Joint:
-    """One graph of recordings with one clock. matches: rows of that table."""
+def join(inputs: Sequence[RankInput], matches: pa.Table) -> Joint:
+    """One graph of recordings with one clock. matches: that table."""
     numbers = sorted({s[0] for one in inputs for s in one.graph.steps}, key=lambda n: _when(inputs, n))
     times, kinds, parts, locals_, steps = [], [], [], [], []
     for p, one in enumerate(inputs):
@@ -199,7 +201,7 @@ class _Edges(Struct):
     why: NDArray[np.int16]
 
 
-def _tie(j: Joint, matches: Sequence[Row]) -> list[_Edges]:
+def _tie(j: Joint, matches: pa.Table) -> list[_Edges]:
     """Add a hub for the last arrival of each match; the edges into hubs, and from there to the ends of calls."""
     calls = _calls(j)
     match, call = _members(j, calls)
@@ -219,7 +221,9 @@ def _tie(j: Joint, matches: Sequence[Row]) -> list[_Edges]:
         setattr(j, name, np.append(old, np.full(len(home), value, old.dtype)))
     j.step = np.append(j.step, home)
     into = _Edges(src, dst, np.zeros(len(src), np.int64), np.full(len(src), -2, np.int16))
-    return [into, *_finish(j, of_entry[tied], calls.done[call[tied]])]
+    hubs, ends = of_entry[tied], calls.done[call[tied]]
+    j.meet = _meet(j, hubs, ends)
+    return [into, *_finish(j, hubs, ends)]
 
 
 def _members(j: Joint, calls: _Calls) -> tuple[Ints, Ints]:
@@ -239,20 +243,33 @@ def _members(j: Joint, calls: _Calls) -> tuple[Ints, Ints]:
 
 
 def _tied(
-    j: Joint, matches: Sequence[Row], calls: _Calls, match: Ints, call: Ints, size: NDArray[np.intp], last: Ints
+    j: Joint, matches: pa.Table, calls: _Calls, match: Ints, call: Ints, size: NDArray[np.intp], last: Ints
 ) -> Flags:
     """Which calls cannot end before all of their match have come: all of a synchronising one; no buffered send.
 
     size, last: of each match, how many are here and when the last came.
     """
     here, last = np.repeat(size, size), np.repeat(last, size)
-    kinds, reasons, senders = (map(itemgetter(name), matches) for name in ("kind", "reason", "src_rank"))
-    p2p = np.array([kind == "p2p" for kind in kinds], np.bool_)[match]
-    split = np.array([reason is None for reason in reasons], np.bool_)[match]
-    sender = np.array([NO_TIME if rank is None else rank for rank in senders], np.int64)[match]
+    kind, kinds = codes_of(matches.column("kind"))
+    p2p = np.array([name == "p2p" for name in kinds], np.bool_)[kind[match]]
+    split = codes_of(matches.column("reason"))[0][match] < 0
+    sender = numbers_of(matches.column("src_rank"))[match]
     ranks = np.array([NO_TIME if one.rank is None else one.rank for one in j.inputs], np.int64)
     sends = ranks[calls.part[call]] == sender
     out: Flags = np.where(p2p, (here > 1) & (~sends | (j.time[calls.done[call]] >= last)), split)
+    return out
+
+
+def _meet(j: Joint, hub: Ints, tied: Ints) -> NDArray[np.int32]:
+    """`Joint.meet`; tied: ends of calls, with the hub of each. Those with several (coalesced) meet in none."""
+    out = np.arange(len(j.time), dtype=np.int32)
+    done = np.flatnonzero(j.kind == NodeKind.DONE)
+    done = done[j.step[done] == j.step[done - 1]]
+    out[done] = done - 1  # the arrival: `compress` numbers them side by side
+    out[tied], arrival = tied, tied - 1
+    once = np.bincount(tied, minlength=len(out))[tied] == 1
+    once &= (j.step[tied] == j.step[hub]) & (j.step[arrival] == j.step[hub])
+    out[tied[once]] = out[arrival[once]] = hub[once]
     return out
 
 

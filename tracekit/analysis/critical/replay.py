@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tracekit.analysis.critical.joint import HUB
+from tracekit.analysis.critical.parts import NodeKind, stable_order
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
@@ -39,11 +42,11 @@ class Replay:
         active = np.flatnonzero(inside)
         dst = joint.dst[active]
         degree = np.bincount(dst, minlength=n)  # 0: nothing changes their time
-        order, groups = _groups(_levels(n, joint.src[free], joint.dst[free]), degree)
+        order, groups = _groups(_order(joint, free), degree)
         self.place = np.empty(n, np.int32)
         self.place[order] = np.arange(n, dtype=np.int32)
         self.given = joint.time[order[: n - np.count_nonzero(degree)]]
-        self.edges = active[np.argsort(self.place[dst], kind="stable")]
+        self.edges = active[stable_order(self.place[dst])]
         _turn(self.edges, groups)
         self.position = np.empty(len(inside), np.int32)
         self.position[self.edges] = np.arange(len(active), dtype=np.int32)
@@ -127,18 +130,15 @@ def _starts(joint: Joint) -> Flags:
     return out
 
 
-def _groups(levels: list[NDArray[np.intp]], degree: NDArray[np.intp]) -> tuple[NDArray[np.intp], Groups]:
+def _groups(level: Ints, degree: NDArray[np.intp]) -> tuple[NDArray[np.intp], Groups]:
     """Nodes in order of level and of the number of edges into them; groups of such.
 
     Numpy goes through the edges into nodes that have equally many by far faster than through those of unequal ones.
     """
-    order = np.concatenate([*levels, np.empty(0, np.intp)])
-    level = np.repeat(np.arange(len(levels)), [len(nodes) for nodes in levels])
     number = int(degree.max(initial=0)) + 1
-    level[degree[order] == 0] = -1
-    key = level * number + degree[order]
-    by_key = np.argsort(key, kind="stable")
-    order, key = order[by_key], key[by_key]
+    key = np.where(degree == 0, -1, level) * number + degree
+    order = stable_order(key)
+    key = key[order]
     first = np.flatnonzero(np.append(True, key[1:] != key[:-1])) if len(key) else np.empty(0, np.intp)
     size = np.diff(np.append(first, len(key)))
     return order, list(zip((key[first] // number).tolist(), (key[first] % number).tolist(), size.tolist(), strict=True))
@@ -154,28 +154,46 @@ def _turn(edges: NDArray[np.intp], groups: Groups) -> None:
         at += degree * size
 
 
-def _levels(n: int, src: NDArray[np.int32], dst: NDArray[np.int32]) -> list[NDArray[np.intp]]:
-    """Nodes by the length of the longest chain of edges before them."""
+def _order(joint: Joint, free: Flags) -> Ints:
+    """A level of each node (N) above those of all that it waits for along `free` edges.
+
+    All ends of a call that waits for others come at once, so it is one with its hub while levels are looked for.
+    """
+    src, dst = joint.meet[joint.src[free]], joint.meet[joint.dst[free]]
+    between = src != dst
+    level = _levels(len(joint.time), src[between], dst[between])[joint.meet] * 3
+    level += _WITHIN[joint.kind]
+    return level
+
+
+_WITHIN = np.zeros(len(NodeKind) + 2, np.int64)
+"""Arrivals, then their hub, then the ends of the calls."""
+_WITHIN[[HUB, NodeKind.DONE]] = 1, 2
+
+
+def _levels(n: int, src: NDArray[np.int32], dst: NDArray[np.int32]) -> Ints:
+    """The length of the longest chain of edges before each of n nodes."""
     waiting = np.bincount(dst, minlength=n)
-    after = dst[np.argsort(src, kind="stable")].astype(np.intp)
+    after = dst[stable_order(src)].astype(np.intp)
     count = np.bincount(src, minlength=n)
     first = np.cumsum(count) - count
     numbers = np.arange(len(after))
     mark = np.empty(n, np.intp)
-    front = np.flatnonzero(waiting == 0)
-    out = [front]
-    while len(front):  # `take` has less to do than an index
+    out = np.full(n, -1, np.int64)
+    front, level = np.flatnonzero(waiting == 0), 0
+    while front.size:  # `take` has less to do than an index
+        out[front] = level
+        level += 1
         counts = count.take(front)
         edges = first.take(front) - counts.cumsum() + counts
         edges = edges.repeat(counts)
-        edges += numbers[: len(edges)]
+        edges += numbers[: edges.size]
         reached = after.take(edges)
         np.subtract.at(waiting, reached, 1)
         ready = reached[waiting.take(reached) == 0]
-        once = numbers[: len(ready)]
+        once = numbers[: ready.size]
         mark[ready] = once
         front = ready[mark.take(ready) == once]
-        out.append(front)
-    if sum(map(len, out)) < n:
+    if (out < 0).any():
         raise ValueError("calls wait for each other in a circle")
     return out

@@ -37,11 +37,11 @@ class CriticalTables(Struct):
 
 
 def critical(
-    inputs: Sequence[RankInput], matches: Sequence[Row], *, world: int | None = None, stages: Mapping[int, int] = {}
+    inputs: Sequence[RankInput], matches: pa.Table, *, world: int | None = None, stages: Mapping[int, int] = {}
 ) -> CriticalTables:
     """The critical path of every step, and its length with one thing changed.
 
-    inputs: one recording a rank; matches: rows of that table; world: ranks of the job, where known; stages: rank →
+    inputs: one recording a rank; matches: that table; world: ranks of the job, where known; stages: rank →
     place in its pipeline.
     """
     out = CriticalTables()

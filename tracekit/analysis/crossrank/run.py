@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from msgspec import Struct, field
 
+from tracekit.analysis.arrays import floats_of
 from tracekit.analysis.crossrank.blame import Blame
 from tracekit.analysis.crossrank.columns import CallColumns, load
 from tracekit.analysis.crossrank.flat import flatten, gathered
@@ -20,17 +21,18 @@ from tracekit.analysis.crossrank.split import RankSplit, split_rank
 from tracekit.analysis.crossrank.tables import (
     clock_rows,
     data_parallel_calls,
-    match_rows,
+    match_table,
     unmatched_findings,
 )
 from tracekit.analysis.crossrank.verify import settle
-from tracekit.analysis.crossrank.waiting import waits
+from tracekit.analysis.crossrank.waiting import REASONS, waits
 from tracekit.analysis.distinct import distinct_rows
 from tracekit.model import NO_TIME
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    import pyarrow as pa
     from numpy.typing import NDArray
 
     from tracekit.analysis.accounting import RowKey
@@ -45,12 +47,13 @@ Row = dict[str, Any]
 
 
 class CrossRank(Struct):
-    """Rows of `matches`, `waiting`, `clocks`, `imbalance`, `blame` and findings;
-    per recording call columns, split and clock.
+    """The table `matches`; rows of `waiting`, `clocks`, `imbalance`, `blame` and findings; per recording call columns,
+    split and clock.
 
     data_parallel: see `tables.data_parallel_calls`.
     """
 
+    matches: pa.Table
     tables: dict[str, list[Row]]
     findings: list[Row] = field(default_factory=list)
     columns: list[CallColumns] = field(default_factory=list)
@@ -73,22 +76,21 @@ def cross_rank(
     clocks = settle(parts, matched)
     flat = flatten(parts, matched.matches, clocks)
     split = waits(parts, matched.matches, flat, world)
-    rows = match_rows(parts, matched.matches, flat, split, world)
+    table = match_table(parts, matched.matches, flat, split, world)
     complete = {(s["rank"], s["device"], s["step"]) for s in steps if s["complete"]}
     out = CrossRank(
+        table,
         {
-            "matches": rows,
-            "waiting": waiting_rows(parts, matched.unmatched, flat, split, rows, {str(s["name"]) for s in steps}),
+            "waiting": waiting_rows(parts, matched.unmatched, flat, split, {str(s["name"]) for s in steps}),
             "clocks": clock_rows(parts, clocks),
             "imbalance": imbalance_rows(parts, matched.matches, flat, split, breakdown, complete),
-        }
+        },
     )
     out.findings = [*unmatched_findings(matched.unmatched, parts), *_clock_findings(out.tables["clocks"])]
     out.clocks = clocks
     out.data_parallel = data_parallel_calls(parts, clocks)
-    rates = {name: np.array([r[name] for r in rows], np.float64) for name in ("algbw_gbps", "busbw_gbps")}
-    why = np.array(split.reason, np.object_)
-    out.columns = [_columns(p, n, matched, flat, split, why, rates, clocks[n]) for n, p in enumerate(parts)]
+    rates = {name: floats_of(table.column(name)) for name in ("algbw_gbps", "busbw_gbps")}
+    out.columns = [_columns(p, n, matched, flat, split, rates, clocks[n]) for n, p in enumerate(parts)]
     lapses = [Lapse(o, p, c.numbers["wait_ns"]) for o, p, c in zip(inputs, parts, out.columns, strict=True)]
     out.tables["blame"] = blame_rows(Blame(parts, matched.matches, flat, split, lapses).traced())
     out.findings += late_findings(out.tables["blame"], [p.window for p in parts])
@@ -130,7 +132,6 @@ def _columns(
     matched: Matched,
     flat: Flat,
     split: Waits,
-    reasons: NDArray[np.object_],
     by_match: dict[str, NDArray[np.float64]],
     clock: Clock,
 ) -> CallColumns:
@@ -148,12 +149,12 @@ def _columns(
     how, why = np.full(n, None, np.object_), np.full(n, None, np.object_)
     left = matched.unmatched.get(number, {})
     how[[*left]], why[[*left]] = [*left.values()], "unmatched"
-    how[at], why[at] = _HOW[matched.matches.how[which]], reasons[mine]
+    how[at], why[at] = _HOW[matched.matches.how[which]], _WHY[split.why[mine]]
     return CallColumns(numbers, rates, {"match": how.tolist(), "wait_reason": why.tolist()})
 
 
-_HOW = np.array(HOW, np.object_)
-"""Ways of matching as the column has them."""
+_HOW, _WHY = np.array(HOW, np.object_), np.array(REASONS, np.object_)
+"""Ways of matching, and why a call is not split, as the columns have them."""
 
 
 def _clock_findings(clocks: Sequence[Row]) -> list[Row]:

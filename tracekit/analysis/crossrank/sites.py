@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec import Struct
 
 from tracekit.analysis.crossrank.columns import shared
-from tracekit.analysis.crossrank.waiting import verdict
+from tracekit.analysis.crossrank.waiting import REASONS, verdict
 from tracekit.analysis.distinct import distinct_rows
+from tracekit.analysis.intervals import running
 from tracekit.model import NO_TIME
 
 if TYPE_CHECKING:
@@ -32,27 +34,22 @@ LATE_SHARE = 0.5
 
 
 def waiting_rows(
-    parts: Sequence[RankCalls],
-    unmatched: Mapping[int, Mapping[int, str]],
-    flat: Flat,
-    waits: Waits,
-    rows: Sequence[Row],
-    markers: set[str],
+    parts: Sequence[RankCalls], unmatched: Mapping[int, Mapping[int, str]], flat: Flat, waits: Waits, markers: set[str]
 ) -> list[Row]:
     """Table `waiting`: a strategy, and each call site of it, over all ranks.
 
     Every timed call counts in `dur_ns`; the split ones in `split_ns` = wait + transfer. unmatched: part → row → why
     it has no match. markers: names of steps, which are no places.
     """
-    places = [flat.places(p, len(part)) for p, part in enumerate(parts)]
-    entry = np.concatenate([np.empty(0, np.int64), *places])
-    if not len(entry):
+    calls = _calls(parts, flat, waits)
+    if not len(calls.entry):
         return []
-    why, reasons = _reasons(parts, unmatched, entry, waits)
+    why, reasons = _reasons(parts, unmatched, calls.entry, waits)
     found: list[Row] = []
     for keys, of in _keys(parts, markers):
-        sums = _sums(parts, flat, waits, rows, entry, of, len(keys))
-        lists = _over_matches(flat, rows, entry, of, len(keys)), _most(of, why, len(keys))
+        pairs = _pairs(flat, calls, of)
+        sums = _sums(flat, waits, calls, pairs, of, len(keys))
+        lists = _over_matches(parts, flat, waits, pairs, len(keys)), _most(of, why, len(keys))
         found += [
             _waiting(key, one, late, skew, None if code is None else reasons[code])
             for key, one, (late, skew), code in zip(keys, sums, *lists, strict=True)
@@ -64,6 +61,31 @@ def waiting_rows(
             tuple(map(str, (r["strategy"], r["op"], r["group"], r["scope"]))),
         ),
     )  # fmt: skip
+
+
+class _Calls(Struct):
+    """Columns of the calls of all parts, one part after the other. entry: in `Flat`, -1 = none; counted: timed on its
+    own; wait: ns, `NO_TIME` = not split. of_entry: the call of each entry.
+    """
+
+    entry: Ints
+    of_entry: Ints
+    dur: Ints
+    counted: NDArray[np.bool_]
+    wait: Ints
+
+
+def _calls(parts: Sequence[RankCalls], flat: Flat, waits: Waits) -> _Calls:
+    entry, dur, owner = (np.concatenate([_NONE, *columns]) for columns in (
+        (flat.places(p, len(part)) for p, part in enumerate(parts)),
+        (part.number["dur_ns"] for part in parts), (part.number["coalesced_into"] for part in parts),
+    ))  # fmt: skip
+    first = running(np.array([len(part) for part in parts], np.int64))
+    of_entry = first[flat.part] + flat.row
+    return _Calls(entry, of_entry, dur, (dur != NO_TIME) & (owner == NO_TIME), np.append(waits.wait, NO_TIME)[entry])
+
+
+_NONE = np.empty(0, np.int64)
 
 
 def _keys(parts: Sequence[RankCalls], markers: set[str]) -> Iterable[tuple[list[tuple[Any, ...]], Ints]]:
@@ -92,10 +114,8 @@ def _reasons(
     parts: Sequence[RankCalls], unmatched: Mapping[int, Mapping[int, str]], entry: Ints, waits: Waits
 ) -> tuple[Ints, list[str]]:
     """(for each call of all parts the number of the reason why it was not split, -1 = it was; the reasons)."""
-    number: dict[str, int] = {"unmatched": 0}
-    of_entry = [-1 if w else number.setdefault(r or "unmatched", len(number))
-                for w, r in zip((waits.wait != NO_TIME).tolist(), waits.reason, strict=True)]  # fmt: skip
-    out = np.append(np.array(of_entry, np.int64), 0)[entry]
+    number = {reason or "unmatched": code for code, reason in enumerate(REASONS)}
+    out = np.append(np.where(waits.wait == NO_TIME, waits.why, -1), 0)[entry]
     begin = 0
     for p, part in enumerate(parts):
         for row, reason in unmatched.get(p, {}).items():
@@ -105,22 +125,39 @@ def _reasons(
     return out, [*number]
 
 
-def _sums(
-    parts: Sequence[RankCalls], flat: Flat, waits: Waits, rows: Sequence[Row], entry: Ints, of: Ints, keys: int
-) -> list[list[int]]:
+class _Pairs(Struct):
+    """Each key that a match's calls have, once: key, match, and the first call that has it, of all parts."""
+
+    key: Ints
+    match: Ints
+    first: Ints
+
+
+def _pairs(flat: Flat, calls: _Calls, of: Ints) -> _Pairs:
+    """of: key of each call of all parts."""
+    call = calls.of_entry
+    key = of[call]
+    low = flat.least(key)
+    one = low == flat.most(key)
+    alike = np.flatnonzero(one)
+    mixed = np.flatnonzero(~one[flat.match])
+    values, which = distinct_rows([key[mixed], flat.match[mixed]])
+    first = np.full(len(values), len(of), np.int64)
+    np.minimum.at(first, which, call[mixed])
+    return _Pairs(
+        np.append(low[alike], values[:, 0]), np.append(alike, values[:, 1]), np.append(flat.least(call)[alike], first)
+    )
+
+
+def _sums(flat: Flat, waits: Waits, calls: _Calls, pairs: _Pairs, of: Ints, keys: int) -> list[list[int]]:
     """For each key: calls, matched, split, their durations: timed and split, waiting; calls split over ranks."""
-    dur = np.concatenate([p.number["dur_ns"] for p in parts])
-    counted = (dur != NO_TIME) & (np.concatenate([p.number["coalesced_into"] for p in parts]) == NO_TIME)
-    matched = entry >= 0
-    wait = np.append(waits.wait, NO_TIME)[entry]
-    split = wait != NO_TIME
-    whole = np.array([r["wait_ns"] is not None for r in rows], np.bool_)
-    key, i, _ = _distinct(flat, entry, of)
+    matched, split = calls.entry >= 0, calls.wait != NO_TIME
+    whole = ~flat.all(waits.wait == NO_TIME)
     columns = [
         np.bincount(of, minlength=keys), np.bincount(of[matched], minlength=keys),
-        np.bincount(of[split], minlength=keys), _added(of[counted], dur[counted], keys),
-        _added(of[split], dur[split], keys), _added(of[split], wait[split], keys),
-        np.bincount(key[whole[i]], minlength=keys),
+        np.bincount(of[split], minlength=keys), _added(of[calls.counted], calls.dur[calls.counted], keys),
+        _added(of[split], calls.dur[split], keys), _added(of[split], calls.wait[split], keys),
+        np.bincount(pairs.key[whole[pairs.match]], minlength=keys),
     ]  # fmt: skip
     return [list(one) for one in zip(*(c.tolist() for c in columns), strict=True)]
 
@@ -131,28 +168,21 @@ def _added(of: Ints, values: Ints, keys: int) -> Ints:
     return out
 
 
-def _distinct(flat: Flat, entry: Ints, of: Ints) -> tuple[Ints, Ints, Ints]:
-    """(key, match) pairs of all calls, each once, and the position of the first call that has it."""
-    at = np.flatnonzero(entry >= 0)
-    n = len(flat.first) or 1
-    pairs, first = np.unique(of[at] * n + flat.match[entry[at]], return_index=True)
-    return pairs // n, pairs % n, first
-
-
 def _over_matches(
-    flat: Flat, rows: Sequence[Row], entry: Ints, of: Ints, keys: int
+    parts: Sequence[RankCalls], flat: Flat, waits: Waits, pairs: _Pairs, keys: int
 ) -> list[tuple[tuple[int, int, int] | None, int | None]]:
     """For each key: (rank that came last most often, how often, of how many calls) and the median skew."""
-    key, match, first = _distinct(flat, entry, of)
-    last = np.array([-1 if r["last_rank"] is None else r["last_rank"] for r in rows], np.int64)[match]
-    skew = np.array([NO_TIME if r["skew_ns"] is None else r["skew_ns"] for r in rows], np.int64)[match]
-    order = np.argsort(first, kind="stable")
-    late = order[last[order] >= 0]
-    ranks = _most(key[late], last[late], keys)
+    key = pairs.key
+    came = waits.last[pairs.match]
+    late = np.flatnonzero(came >= 0)
+    late = late[np.argsort(pairs.first[late])]
+    last = np.array([p.rank for p in parts], np.int64)[flat.part[came[late]]]
+    ranks = _most(key[late], last, keys)
     often = np.zeros((keys, 2), np.int64)
     np.add.at(often[:, 1], key[late], 1)
     named = np.array([-1 if r is None else r for r in ranks], np.int64)
-    np.add.at(often[:, 0], key[late], last[late] == named[key[late]])
+    np.add.at(often[:, 0], key[late], last == named[key[late]])
+    skew = waits.skew[pairs.match]
     known = np.flatnonzero(skew != NO_TIME)
     known = known[np.lexsort((skew[known], key[known]))]
     many = np.bincount(key[known], minlength=keys)
@@ -169,12 +199,12 @@ def _most(of: Ints, value: Ints, keys: int) -> list[int | None]:
     """For each key the value (not negative) that most calls have, of several the first; None without any."""
     out: list[int | None] = [None] * keys
     at = np.flatnonzero(value >= 0)
-    if not len(at):
-        return out
-    n = int(value.max()) + 1
-    pairs, first, count = np.unique(of[at] * n + value[at], return_index=True, return_counts=True)
-    for i in np.lexsort((-first, count)).tolist():
-        out[int(pairs[i]) // n] = int(pairs[i]) % n
+    pairs, which = distinct_rows([of[at], value[at]])
+    first = np.empty(len(pairs), np.intp)
+    first[which[::-1]] = np.arange(len(at))[::-1]
+    ordered = pairs[np.lexsort((-first, np.bincount(which)))]
+    for key, found in ordered.tolist():
+        out[key] = found
     return out
 
 

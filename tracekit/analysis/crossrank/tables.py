@@ -6,11 +6,14 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 
 from tracekit.analysis.crossrank.columns import shared
 from tracekit.analysis.crossrank.flat import gathered
 from tracekit.analysis.crossrank.matches import CONFIDENCE, HOW
-from tracekit.analysis.crossrank.waiting import bus_factor, verdict
+from tracekit.analysis.crossrank.waiting import DECIDED, REASONS, VERDICTS, bus_factor, verdicts
+from tracekit.analysis.distinct import distinct_rows
+from tracekit.analysis.tables import build, encoded, from_numpy, spread
 from tracekit.model import NO_TIME
 
 if TYPE_CHECKING:
@@ -24,107 +27,113 @@ if TYPE_CHECKING:
     from tracekit.analysis.crossrank.matches import Matches
     from tracekit.analysis.crossrank.waiting import Waits
 
+    Ints = NDArray[np.int64]
+
 Row = dict[str, Any]
+_INT64 = pa.int64()
 
 
-def _nulls(values: NDArray[np.int64]) -> list[int | None]:
-    """A column as Python numbers, None where it is missing."""
-    return [None if v == NO_TIME else v for v in values.tolist()]
-
-
-def match_rows(parts: Sequence[RankCalls], matches: Matches, flat: Flat, waits: Waits, world: int | None) -> list[Row]:
+def match_table(parts: Sequence[RankCalls], matches: Matches, flat: Flat, waits: Waits, world: int | None) -> pa.Table:
     """Table `matches`: one row a matched call, in the order of `matches`."""
     columns = _what(parts, matches, flat, world) | _when(parts, flat, waits)
-    columns |= _split(parts, matches, flat, waits, world)
-    order = [columns[name] for name in _COLUMNS]
-    return [dict(zip(_COLUMNS, values, strict=True)) for values in zip(*order, strict=True)]
+    return build("matches", columns | _split(parts, matches, flat, waits, world))
 
 
-_COLUMNS = (
-    "match_id", "op", "kind", "group_id", "group_name", "src_rank", "dst_rank", "step", "strategy", "purpose", "phase",
-    "scope", "ranks_present", "ranks_expected", "how", "confidence", "ts_ns", "first_rank", "last_rank", "last_by",
-    "skew_ns", "clock_error_ns", "shortest_ns", "longest_ns", "wait_ns", "transfer_ns", "payload_bytes", "algbw_gbps",
-    "busbw_gbps", "verdict", "reason",
-)  # fmt: skip
+def _numbers(values: NDArray[np.int64], width: pa.DataType = _INT64) -> pa.Array[Any]:
+    """A column of integers, null where they are missing or do not fit (a damaged file can hold any)."""
+    bounds = np.iinfo(str(width))
+    return from_numpy(values, width, (values == NO_TIME) | (values < bounds.min) | (values > bounds.max))
 
 
-def _what(parts: Sequence[RankCalls], matches: Matches, flat: Flat, world: int | None) -> dict[str, list[Any]]:
+def _said(words: Sequence[str | None], which: NDArray[Any]) -> pa.Array[Any]:
+    """words[which] as a column of text."""
+    codes = which.astype(np.int32)
+    lacking = np.array([word is None for word in words], np.bool_)
+    return encoded(codes, [word or "" for word in words], lacking[codes])
+
+
+def _what(parts: Sequence[RankCalls], matches: Matches, flat: Flat, world: int | None) -> dict[str, pa.Array[Any]]:
     """Columns of what was called, and how it was matched."""
-    streams = matches.streams
-    p2p = [s.kind == "p2p" for s in streams]
-    pairs = [s.pair if s.pair is not None and message else (None, None)
-             for s, message in zip(streams, p2p, strict=True)]  # fmt: skip
+    streams, of = matches.streams, matches.stream
+    pairs = [s.pair if s.pair is not None and s.kind == "p2p" else (None, None) for s in streams]
     expected = matches.expected(world)
-    out = {name: _texts(parts, flat, name) for name in ("strategy", "purpose", "phase", "scope")}
+    out = {name: _said(*_first(parts, flat, name)) for name in ("strategy", "purpose", "phase", "scope")}
     return out | {
-        "match_id": [*range(len(matches))],
-        "kind": _each(["p2p" if message else "collective" for message in p2p], matches.stream),
-        "group_id": _each([s.group_id for s in streams], matches.stream),
-        "group_name": _each([s.group_name for s in streams], matches.stream),
-        "src_rank": _each([src for src, _ in pairs], matches.stream),
-        "dst_rank": _each([dst for _, dst in pairs], matches.stream),
-        "step": _nulls(gathered(flat.of, flat.row, [p.number["step"] for p in parts])[flat.first]),
-        "ranks_present": flat.size.tolist(),
-        "ranks_expected": _nulls(np.where(expected < 0, NO_TIME, expected)),
-        "how": _each(HOW, matches.how),
-        "confidence": _each([CONFIDENCE[how] for how in HOW], matches.how),
+        "match_id": from_numpy(np.arange(len(matches)), _INT64),
+        "kind": _said(("collective", "p2p"), matches.p2p),
+        "group_id": _said([s.group_id for s in streams], of),
+        "group_name": _said([s.group_name for s in streams], of),
+        "src_rank": spread([src for src, _ in pairs], of, pa.int32()),
+        "dst_rank": spread([dst for _, dst in pairs], of, pa.int32()),
+        "step": _numbers(gathered(flat.of, flat.row, [p.number["step"] for p in parts])[flat.first], pa.int32()),
+        "ranks_present": _numbers(flat.size, pa.int32()),
+        "ranks_expected": _numbers(np.where(expected < 0, NO_TIME, expected), pa.int32()),
+        "how": _said(HOW, matches.how),
+        "confidence": spread([*CONFIDENCE.values()], matches.how, pa.float64()),
     }
 
 
-def _each(values: Sequence[Any], which: NDArray[np.int64]) -> list[Any]:
-    return [values[i] for i in which.tolist()]
-
-
-def _when(parts: Sequence[RankCalls], flat: Flat, waits: Waits) -> dict[str, list[Any]]:
+def _when(parts: Sequence[RankCalls], flat: Flat, waits: Waits) -> dict[str, pa.Array[Any]]:
     """Columns of times and of who came first and last."""
     ranks = np.array([p.rank for p in parts], np.int64)[flat.part]
     shortest = flat.least(flat.dur)
-    longest = flat.most(flat.dur)
     return {
-        "ts_ns": _nulls(np.where(flat.all(flat.arrival != NO_TIME), flat.least(flat.arrival), NO_TIME)),
-        "first_rank": _nulls(np.where(waits.first_come >= 0, ranks[waits.first_come], NO_TIME)),
-        "last_rank": _nulls(np.where(waits.last >= 0, ranks[waits.last], NO_TIME)),
-        "last_by": waits.last_by,
-        "skew_ns": _nulls(waits.skew),
-        "clock_error_ns": _nulls(waits.error),
-        "shortest_ns": _nulls(shortest),
-        "longest_ns": _nulls(np.where(shortest == NO_TIME, NO_TIME, longest)),
+        "ts_ns": _numbers(np.where(flat.all(flat.arrival != NO_TIME), flat.least(flat.arrival), NO_TIME)),
+        "first_rank": _numbers(np.where(waits.first_come >= 0, ranks[waits.first_come], NO_TIME), pa.int32()),
+        "last_rank": _numbers(np.where(waits.last >= 0, ranks[waits.last], NO_TIME), pa.int32()),
+        "last_by": _said(DECIDED, waits.by),
+        "skew_ns": _numbers(waits.skew),
+        "clock_error_ns": _numbers(waits.error),
+        "shortest_ns": _numbers(shortest),
+        "longest_ns": _numbers(np.where(shortest == NO_TIME, NO_TIME, flat.most(flat.dur))),
     }
 
 
 def _split(
     parts: Sequence[RankCalls], matches: Matches, flat: Flat, waits: Waits, world: int | None
-) -> dict[str, list[Any]]:
+) -> dict[str, pa.Array[Any]]:
     """Columns of waiting, transfer and what follows from them; empty where no call of a match was split."""
     some = waits.wait != NO_TIME
-    known = flat.sums(some.astype(np.int64)) > 0
-    most = np.iinfo(np.int64).max
+    known = ~flat.all(~some)
     wait, dur = (flat.sums(np.where(some, values, 0)) for values in (waits.wait, flat.dur))
-    moved = flat.least(np.where(some, waits.transfer, most))
-    payload = _nulls(flat.most(flat.payload))
-    ops = ["send_recv" if message else op
-           for op, message in zip(_texts(parts, flat, "op"), matches.p2p.tolist(), strict=True)]  # fmt: skip
-    there = known.tolist()
-    rate = [n / ns if k and n and ns else None for k, n, ns in zip(there, payload, moved.tolist(), strict=True)]
-    ranks = matches.expected(world).tolist()
-    words = [verdict(w, d) for w, d in zip(wait.tolist(), dur.tolist(), strict=True)]
+    moved = flat.least(np.where(some, waits.transfer, np.iinfo(np.int64).max))
+    payload = flat.most(flat.payload)
+    names, op = _first(parts, flat, "op")
+    names, op = [*names, "send_recv"], np.where(matches.p2p, len(names), op)
+    rate, bus = rates(names, op, matches.expected(world), np.where(known, payload, NO_TIME), moved)
+    word = np.where(known, verdicts(wait, dur), len(VERDICTS))
     return {
-        "op": ops,
-        "wait_ns": _nulls(np.where(known, wait, NO_TIME)),
-        "transfer_ns": _nulls(np.where(known, moved, NO_TIME)),
-        "payload_bytes": payload,
-        "algbw_gbps": rate,
-        "busbw_gbps": [r * bus_factor(op, n) if r and n > 0 else None
-                       for r, op, n in zip(rate, ops, ranks, strict=True)],
-        "verdict": [word if k else "inconclusive" for k, word in zip(there, words, strict=True)],
-        "reason": [None if k else waits.reason[i] for k, i in zip(there, flat.first.tolist(), strict=True)],
-    }  # fmt: skip
+        "op": _said(names, op),
+        "wait_ns": _numbers(np.where(known, wait, NO_TIME)),
+        "transfer_ns": _numbers(np.where(known, moved, NO_TIME)),
+        "payload_bytes": _numbers(payload),
+        "algbw_gbps": from_numpy(rate, pa.float64(), np.isnan(rate)),
+        "busbw_gbps": from_numpy(bus, pa.float64(), np.isnan(bus)),
+        "verdict": _said([*VERDICTS, "inconclusive"], word),
+        "reason": _said(REASONS, np.where(known, 0, waits.why[flat.first])),
+    }
 
 
-def _texts(parts: Sequence[RankCalls], flat: Flat, column: str) -> list[str | None]:
-    """A text of the first call of every match."""
+def rates(
+    names: Sequence[str | None], op: Ints, ranks: Ints, payload: Ints, moved: Ints
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """algbw and busbw of matches, GB/s, NaN = not known. op: position in `names`; ranks: -1 = not known; payload:
+    bytes, `NO_TIME` = not known; moved: ns.
+    """
+    rate, bus = np.full((2, len(op)), np.nan)
+    at = np.flatnonzero((payload != NO_TIME) & (payload != 0) & (moved != 0))
+    rate[at] = payload[at] / moved[at]
+    at = np.flatnonzero(ranks > 0)
+    kinds, kind = distinct_rows([op[at], ranks[at]])
+    factor = np.array([bus_factor(names[o], n) for o, n in kinds.tolist()], np.float64)
+    bus[at] = rate[at] * factor[kind]
+    return rate, bus
+
+
+def _first(parts: Sequence[RankCalls], flat: Flat, column: str) -> tuple[list[str | None], Ints]:
+    """A text of the first call of every match: words, and which of them each has."""
     codes, names = shared(parts, column)
-    return [names[c] for c in gathered(flat.of, flat.row, codes)[flat.first].tolist()]
+    return names, gathered(flat.of, flat.row, codes)[flat.first]
 
 
 def clock_rows(parts: Sequence[RankCalls], clocks: Sequence[Clock]) -> list[Row]:

@@ -34,17 +34,22 @@ TRANSFER_BOUND, SKEW_BOUND = 0.25, 0.5
 class Waits(Struct):
     """Per entry of `Flat`: wait, transfer (ns, `NO_TIME` = none) and why there is none; per match: `last`, `skew`.
 
-    last: entry of the call that came last, -1 = undecided; last_by: `clock` | `duration`.
+    why: position in REASONS; last: entry of the call that came last, -1 = undecided; by: position in DECIDED.
     """
 
     wait: NDArray[np.int64]
     transfer: NDArray[np.int64]
-    reason: list[str | None]
+    why: NDArray[np.int64]
     last: NDArray[np.int64]
-    last_by: list[str | None]
+    by: NDArray[np.int64]
     first_come: NDArray[np.int64]
     skew: NDArray[np.int64]
     error: NDArray[np.int64]
+
+    @property
+    def reason(self) -> list[str | None]:
+        """Why each entry is not split, in words; None = it is."""
+        return [REASONS[code] for code in self.why.tolist()]
 
 
 def waits(parts: Sequence[RankCalls], matches: Matches, flat: Flat, world: int | None) -> Waits:
@@ -55,23 +60,22 @@ def waits(parts: Sequence[RankCalls], matches: Matches, flat: Flat, world: int |
     p2p = matches.p2p
     synchronising = np.array([name in SYNCHRONISING for name in names], np.bool_)[op]
     out = Waits(
-        np.full(n, NO_TIME, np.int64), np.full(n, NO_TIME, np.int64), [], *_arrivals(flat, synchronising & ~p2p),
+        np.full(n, NO_TIME, np.int64), np.full(n, NO_TIME, np.int64), np.zeros(n, np.int64),
+        *_arrivals(flat, synchronising & ~p2p),
     )  # fmt: skip
-    reason = np.zeros(n, np.int64)
     if len(matches):
         why = np.where(p2p, 0, _invalid(matches, flat, synchronising, world))
-        reason[:] = why[flat.match]
+        out.why[:] = why[flat.match]
         at = np.flatnonzero(((why == 0) & ~p2p)[flat.match])
         out.transfer[at] = flat.least(flat.dur)[flat.match[at]]
         out.wait[at] = flat.dur[at] - out.transfer[at]
-        _messages(parts, matches.source[p2p], flat, flat.first[p2p], out, reason)
-    out.reason = [REASONS[code] for code in reason.tolist()]
+        _messages(parts, matches.source[p2p], flat, flat.first[p2p], out)
     _owners_only(parts, flat, out)
     return out
 
 
-REASONS = (None, "ranks-missing", "group-unknown", "untimed", "not-synchronising", "clock", "eager-send")
-_MISSING, _GROUP, _UNTIMED, _NOT_TOGETHER, _CLOCK, _EAGER = range(1, len(REASONS))
+REASONS = (None, "ranks-missing", "group-unknown", "untimed", "not-synchronising", "clock", "eager-send", "coalesced")
+_MISSING, _GROUP, _UNTIMED, _NOT_TOGETHER, _CLOCK, _EAGER, _COALESCED = range(1, len(REASONS))
 """Why a call is not split."""
 
 
@@ -93,7 +97,6 @@ def _messages(
     flat: Flat,
     begin: NDArray[np.intp],
     out: Waits,
-    reason: NDArray[np.int64],
 ) -> None:
     """Split receive and send of each message: none can move before both sides have begun.
 
@@ -114,7 +117,7 @@ def _messages(
             why[lag > dur] = _EAGER
         why[~aligned] = _CLOCK
         why[(dur <= 0) | (aligned & ~known)] = _UNTIMED
-        reason[me] = why
+        out.why[me] = why
         good = why == 0
         wait = np.minimum(np.maximum(lag, 0), dur)[good]
         out.wait[me[good]], out.transfer[me[good]] = wait, dur[good] - wait
@@ -131,15 +134,15 @@ def _owners_only(parts: Sequence[RankCalls], flat: Flat, out: Waits) -> None:
         p, owner = int(flat.part[i]), int(owner_of[i])
         at = place.get((p, owner))
         if at is not None and out.wait[i] != NO_TIME and out.wait[i] > out.wait[at]:
-            out.wait[at], out.transfer[at], out.reason[at] = out.wait[i], out.transfer[i], None
+            out.wait[at], out.transfer[at], out.why[at] = out.wait[i], out.transfer[i], 0
         out.wait[i] = out.transfer[i] = NO_TIME
-        out.reason[i] = "coalesced"
+        out.why[i] = _COALESCED
 
 
 def _arrivals(
     flat: Flat, together: NDArray[np.bool_]
-) -> tuple[NDArray[np.int64], list[str | None], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Last and first to come, skew and clock error of each match.
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Last (with what tells) and first to come, skew and clock error of each match.
 
     Who came last is decided by the common clock where the gap to the last but one exceeds both clocks' error, and
     without one by duration (the last to come has the shortest) where it exceeds what ends differ by and all ranks leave
@@ -150,7 +153,7 @@ def _arrivals(
     skew, error = np.full(n, NO_TIME, np.int64), np.full(n, NO_TIME, np.int64)
     by = np.zeros(n, np.int64)
     if not n:
-        return last, [], earliest, skew, error
+        return last, by, earliest, skew, error
     same = (flat.least(flat.component) == flat.most(flat.component)) & (flat.least(flat.component) >= 0)
     clocked = same & flat.all(flat.arrival != NO_TIME)
     timed = flat.all(flat.dur > 0) & flat.all(~flat.peers_lack) & together & ~clocked
@@ -166,16 +169,23 @@ def _arrivals(
     a, b = order[flat.first], order[flat.first + 1]
     sure = timed & (flat.dur[b] - flat.dur[a] > END_SKEW_NS)
     last[sure], by[sure] = a[sure], 2
-    return last, [_DECIDED[code] for code in by.tolist()], earliest, skew, error
+    return last, by, earliest, skew, error
 
 
-_DECIDED = (None, "clock", "duration")
+DECIDED = (None, "clock", "duration")
+"""What tells who came last."""
+VERDICTS = ("transfer-bound", "mixed", "skew-bound")
+
+
+def verdicts(wait_ns: NDArray[np.int64], dur_ns: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Positions in VERDICTS, by the share of waiting in the duration of all ranks."""
+    share = wait_ns / np.where(dur_ns == 0, 1, dur_ns)
+    return (share > TRANSFER_BOUND).astype(np.int64) + (share >= SKEW_BOUND)
 
 
 def verdict(wait_ns: int, dur_ns: int) -> str:
-    """`transfer-bound`, `mixed` or `skew-bound`, by the share of waiting in the duration of all ranks."""
-    share = wait_ns / dur_ns if dur_ns else 0.0
-    return "transfer-bound" if share <= TRANSFER_BOUND else "skew-bound" if share >= SKEW_BOUND else "mixed"
+    """The same of one, in words."""
+    return VERDICTS[int(verdicts(np.array(wait_ns), np.array(dur_ns)))]
 
 
 def bus_factor(op: str | None, ranks: int) -> float:

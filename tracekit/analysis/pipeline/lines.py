@@ -45,6 +45,13 @@ def find_lines(parts: Mapping[int, RankPipeline], groups: Iterable[Sequence[int]
     return [_line(c, edges, parts, of_layout) for c in _components(edges)] + alone
 
 
+def places(parts: Mapping[int, RankPipeline], groups: Iterable[Sequence[int]] = ()) -> dict[int, int]:
+    """Rank → its place in its pipeline, of those that show any work. groups: as in `find_lines`."""
+    lines = (line.ranks for line in find_lines(parts, groups))
+    worked = (ranks for ranks in lines if any(parts[r].chunks for r in ranks if r in parts))
+    return {rank: place for ranks in worked for place, rank in enumerate(ranks) if rank in parts}
+
+
 def _components(edges: Edges) -> list[tuple[int, ...]]:
     """Connected sets of ranks, each ascending."""
     out, seen = [], set()
