@@ -49,9 +49,7 @@ def tables(folder: Path) -> dict[str, list[dict[str, Any]]]:
      ("pp_gpipe2", "GPipe"), ("pp_bfs2", "LoopedBFS"), ("pp_interleaved2", "Interleaved1F1B"),
      ("tkgloo_pp_interleaved2", "Interleaved1F1B")],
 )  # fmt: skip
-def test_the_order_of_recordings_is_found_without_names(
-    shared: Path, tmp_path: Path, case: str, schedule: str
-) -> None:
+def test_the_order_of_recordings_is_found_without_names(shared: Path, tmp_path: Path, case: str, schedule: str) -> None:
     """Micro-batches of backwards are numbered as the schedule does: GPipe's could run in another order."""
     truth = json.loads((shared / "recordings" / case / "truth.json").read_text())
     found = tables(unannotated(shared / "recordings" / case, tmp_path / case))

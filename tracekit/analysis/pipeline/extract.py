@@ -212,15 +212,16 @@ class _Work:
         arrived, left_by = here - sends_by[here], left - sends_by[left]
         some, step, ts, dur, compute = self._runs(kept, first)
         passed = (left_by, arrived, sends_by[here], sends_by[right])
-        launch, last = self.launch[kept[first]] - origin, self.launch[kept[np.append(first[1:], len(kept)) - 1]] - origin
-        columns = (first - 1, backward[first], *passed, step, ts - origin, dur, compute, launch, last)
+        ends = np.append(first[1:], len(kept))
+        called = (self.launch[kept[first]] - origin, self.launch[kept[ends - 1]] - origin)
+        columns = (first - 1, backward[first], *passed, step, ts - origin, dur, compute, *called)
         out = []
         marks = ((_FORWARD,), (_BACKWARD,))
         rows = zip(*(c[some].tolist() for c in columns), strict=True)
         for a, b, r0, r1, s0, s1, step_of, begin, ns, active, host, until in rows:
             before, after = (*received[r0:r1], *waited.get(a, ())), tuple(sent[s0:s1])
             out.append(Chunk(marks[b], step_of, begin, ns, active, self.source, before, after, host, until))
-        self._repeats(out, kept, first[some], np.append(first[1:], len(kept))[some], origin)
+        self._repeats(out, kept, first[some], ends[some], origin)
         return out
 
     def _repeats(self, chunks: list[Chunk], kept: Rows, first: Rows, last: Rows, origin: int) -> None:

@@ -8,15 +8,13 @@ micro-batches.
 
 from __future__ import annotations
 
-import statistics
 from functools import lru_cache
 from itertools import groupby
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
-from msgspec.structs import replace
 
-from tracekit.analysis.pipeline.orders import ANNOTATION, joined
+from tracekit.analysis.pipeline.orders import ANNOTATION
 from tracekit.theory.schedules import NAMES, Action, Kind, Schedule, ScheduleError, build, parts
 
 if TYPE_CHECKING:
@@ -31,9 +29,6 @@ MOST_VIRTUAL = 16
 TAKING_TURNS = 4
 """From so many runs of forward and backward in turn, and no send between, on they are a pair that runs as one: without
 such pairs there are at most three (backward, forward, backward at the turn of a V)."""
-
-ALIKE = 2
-"""Times as long, at most, as one that needed no cut is a chunk cut out of a longer one."""
 
 
 class Form(Struct, frozen=True):
@@ -135,7 +130,7 @@ def _form(s: Schedule) -> Form:
             here.append(step)
             to = sorted(target for a in parts(step) if (target := _target(s, a)) not in (None, rank))
             if to or i + 1 == len(order):
-                row.append((_word("".join(a.kind for a in parts(e)) for e in here), tuple(to)))  # type: ignore[arg-type]
+                row.append((_word("".join(a.kind for a in parts(e)) for e in here), tuple(to)))
                 inside.append(tuple(here))
                 here = []
         segments.append(tuple(row))
@@ -165,100 +160,9 @@ def _target(s: Schedule, action: Action) -> int | None:
     return s.stage_rank[stage] if stage >= 0 else None
 
 
-def aligned(one: Split, entries: Sequence[Sequence[Step]]) -> list[Chunk] | None:
-    """A chunk for each entry of a rank, of the kinds it has; None where nothing separates some of them."""
-    out: list[Chunk] = []
-    for pieces, steps in zip(one.pieces, entries, strict=True):
-        found = _fitted(pieces, steps)
-        if found is None:
-            return None
-        out += found
-    return out
-
-
-def _fitted(pieces: Sequence[Chunk], steps: Sequence[Step]) -> list[Chunk] | None:
-    """The pieces of one segment as its entries: joined where one was cut into several, cut where one repeats itself."""
-    if len(steps) == 1:
-        found = [_joined(pieces)]
-    else:
-        found = _runs(pieces, steps)
-    if len(found) != len(steps):
-        return None
-    out = []
-    for chunk, step in zip(found, steps, strict=True):
-        actions = parts(step)
-        told = chunk.actions if chunk.source == ANNOTATION else ((None, None, None),) * len(actions)
-        if len(told) != len(actions) or any(
-            k == "F" != a.kind or st not in (None, a.stage) or mb not in (None, a.micro_batch)
-            for (k, st, mb), a in zip(told, actions, strict=True)
-        ):
-            return None
-        out.append(replace(chunk, actions=tuple((a.kind.value, None, None) for a in actions)))
-    return out
-
-
-def _joined(pieces: Sequence[Chunk]) -> Chunk:
-    out = pieces[0]
-    for piece in pieces[1:]:
-        out = joined(out, piece)
-    return out
-
-
-def _runs(pieces: Sequence[Chunk], steps: Sequence[Step]) -> list[Chunk]:
-    """Run by run of one letter; what does not come out is left as it is, and the counts tell."""
-    if any(len(parts(step)) > 1 for step in steps):
-        return _by_receives(pieces)
-    groups = [list(g) for _, g in groupby(steps, key=lambda s: parts(s)[0].kind is Kind.FORWARD)]
-    runs = [list(g) for _, g in groupby(pieces, key=lambda c: c.kinds == "F")]
-    if len(groups) != len(runs):
-        return list(pieces)
-    out: list[Chunk] = []
-    for wanted, run in zip(groups, runs, strict=True):
-        out += _cut(run, wanted)
-    return out
-
-
-def _by_receives(pieces: Sequence[Chunk]) -> list[Chunk]:
-    """Pieces with those that nothing was received before joined to the one before."""
-    out: list[Chunk] = []
-    for piece in pieces:
-        if out and not piece.before and piece.source != ANNOTATION:
-            out[-1] = joined(out[-1], piece)
-        else:
-            out.append(piece)
-    return out
-
-
-def _cut(run: Sequence[Chunk], wanted: Sequence[Step]) -> list[Chunk]:
-    """As many chunks as are wanted, if they can be told apart."""
-    n = len(wanted)
-    if n == 1:
-        return [_joined(run)]
-    found = list(run) if len(run) <= n else _by_receives(run)
-    alike = len({(a.kind, a.stage) for step in wanted for a in parts(step)}) == 1
-    if len(found) < n and alike:
-        found = _repeated(found, n)
-    return found
-
-
-def _repeated(run: Sequence[Chunk], n: int) -> list[Chunk]:
-    """The run with what repeats itself cut into equal numbers of parts, as long as what needs no cut, n in all."""
-    single = [c.compute for c in run if not c.repeats]
-    parts_of = [len(c.repeats) for c in run if c.repeats]
-    size, rest = divmod(sum(parts_of), max(1, n - len(single)))
-    if rest or not size or any(count % size for count in parts_of):
-        return list(run)
-    out: list[Chunk] = []
-    for chunk in run:
-        for i in range(0, len(chunk.repeats), size):
-            part = chunk.repeats[i : i + size]
-            end = max(ts + dur for ts, dur, _ in part)
-            last = i + size == len(chunk.repeats)
-            out.append(replace(chunk, ts=part[0][0], dur=end - part[0][0], compute=sum(c for _, _, c in part),
-                               before=() if i else chunk.before, after=chunk.after if last else (),
-                               repeats=part if size > 1 else ()))  # fmt: skip
-            if single and not 1 / ALIKE <= out[-1].compute / max(1, statistics.median(single)) <= ALIKE:
-                return list(run)
-        if not chunk.repeats:
-            out.append(chunk)
-    return out
+def received(s: Schedule, action: Action) -> bool:
+    """Whether an action begins with what another rank has made."""
+    if action.kind is Kind.BACKWARD_WEIGHT:
+        return False
+    stage = s.neighbours[action.stage][0 if action.kind is Kind.FORWARD else 1]
+    return stage >= 0 and s.stage_rank[stage] != s.stage_rank[action.stage]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from typing import TYPE_CHECKING
 
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 ANNOTATION = "annotation"
 ON_HOST = "operators"
+NEAR = 1_000
+"""ns by which a receive may seem to end after the work that needs it began."""
 NOISE = 0.025
 """Work without an annotation below this share of the median backward, which takes about twice as long, is no forward:
 detaching, casting, counting."""
@@ -120,7 +122,12 @@ def _whole(line: Line, position: int, part: RankPipeline, chunks: Sequence[Chunk
     before = line.ranks[position - 1] if position else None
     after = line.ranks[position + 1] if position + 1 < len(line.ranks) else None
     peer = [m.peer for m in part.messages]
-    came = [m for m in part.messages if not m.send and before is not None and m.peer in (before, None)]
+    came = sorted(
+        m.ts + (m.dur or 0) - NEAR
+        for m in part.messages
+        if not m.send and m.ts is not None and before is not None and m.peer in (before, None)
+        and chunks and m.step == chunks[0].step
+    )  # fmt: skip
 
     def got(c: Chunk) -> bool:
         source = before if c.kinds == "F" else after
@@ -130,22 +137,17 @@ def _whole(line: Line, position: int, part: RankPipeline, chunks: Sequence[Chunk
         target = after if c.kinds == "F" else before
         return target is not None and any(peer[i] in (target, None) for i in c.after)
 
-    def there(c: Chunk) -> int:
-        """Activations that had come when a chunk began; their receives may have been posted long before."""
-        return sum(m.step == c.step and m.ts is not None and m.ts + (m.dur or 0) <= c.ts + NEAR for m in came)
+    def passes(c: Chunk) -> bool:
+        return c.source == ANNOTATION or c.kinds != "F" or got(c) or sent(c)
 
     out: list[Chunk] = []
+    forwards = 0
     for chunk in chunks:
         last = out[-1] if out and ANNOTATION not in (out[-1].source, chunk.source) else None
         if last is not None and last.kinds == chunk.kinds and not sent(last) and not got(chunk):
             out[-1] = replace(last, dur=chunk.ts + chunk.dur - last.ts, compute=last.compute + chunk.compute,
                               after=(*last.after, *chunk.after), repeats=())  # fmt: skip
-        elif chunk.source == ANNOTATION or chunk.kinds != "F" or got(chunk) or sent(chunk):
+        elif passes(chunk) or bisect_right(came, chunk.ts) > forwards:  # received long before, perhaps
             out.append(chunk)
-        elif there(chunk) > sum(c.kinds == "F" for c in out):
-            out.append(chunk)
+            forwards += chunk.kinds == "F"
     return out
-
-
-NEAR = 1_000
-"""ns by which a receive may seem to end after the work that needs it began."""

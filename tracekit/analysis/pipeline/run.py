@@ -11,7 +11,7 @@ from msgspec import Struct, field
 from tracekit.analysis.detail import group_key
 from tracekit.analysis.pipeline.causes import CAUSES, Causes, Typical, ask_causes, causes
 from tracekit.analysis.pipeline.causes import Asked as AskedCauses
-from tracekit.analysis.pipeline.forms import aligned, known_forms, split
+from tracekit.analysis.pipeline.fit import by_form
 from tracekit.analysis.pipeline.lines import Line, find_lines
 from tracekit.analysis.pipeline.messages import carried
 from tracekit.analysis.pipeline.orders import ANNOTATION, backward_split, ordered, pieces
@@ -33,9 +33,6 @@ if TYPE_CHECKING:
     from tracekit.theory.schedules import Schedule
 
 Row = dict[str, Any]
-SHARES = (0.0, 0.25, 0.4, 0.6)
-"""Shares of the median forward below which work without annotations may be none, tried until a schedule fits: on a busy
-host casting and counting can take long."""
 
 
 class RankInput(Struct):
@@ -147,42 +144,13 @@ def _steps(line: Line, by_rank: Mapping[int, RankInput], plans: Plans) -> list[_
         sends = sum(m.send for row in sent for m in row) if all(sent) else None
         s.known = recognise(orders, line.ring, sends)
         if any(c.source != ANNOTATION for row in s.chunks for c in row):
-            _by_form(s, [parts[r] for r in line.ranks])
+            found = by_form(line, [parts[r] for r in line.ranks], step, s.known)
+            s.by_form = found is not None
+            s.known, s.chunks = found or (s.known, s.chunks)
         s.reason = s.known.reason
         _place(s, [by_rank[r] for r in line.ranks], plans, comm)
         out.append(s)
     return out
-
-
-def _by_form(s: _Step, parts: Sequence[RankPipeline]) -> None:
-    """Where annotations do not name every action: the schedule that would show the same between its sends, if any.
-
-    What was recognised action by action stands, unless its schedule would show something else.
-    """
-    place = {rank: p for p, rank in enumerate(s.line.ranks)}
-    peers = [[None if m.peer is None else place.get(m.peer) for m in part.messages] for part in parts]
-    for share in SHARES:
-        rows = [pieces(part, s.step, share=share) for part in parts]
-        splits = [split(row, to) for row, to in zip(rows, peers, strict=True)]
-        if forms := known_forms(splits):
-            break
-    known = s.known
-    names = dict.fromkeys(f.name for f in forms)
-    exact = known is not None and known.ran is not None and known.name is not None and not any(known.deviations)
-    if not forms or (exact and known is not None and {*(known.name or "").split("|")} & {*names}):
-        return
-    s.by_form, s.chunks, none = True, rows, (0,) * len(rows)
-    first = forms[0].shown
-    nothing = (None,) * len(rows)
-    if any((f.shown.orders, f.shown.stage_rank) != (first.orders, first.stage_rank) for f in forms):
-        s.known = Recognised("|".join(names), None, None, none, nothing, "schedule-ambiguous")
-        return
-    found = [aligned(one, entries) for one, entries in zip(splits, forms[0].entries, strict=True)]
-    told = [row for row in found if row is not None]
-    whole = len(told) == len(found)
-    s.chunks = told if whole else rows
-    s.known = Recognised("|".join(names), first, first if whole else None, none, nothing,
-                         None if whole else "micro-batches-merged")  # fmt: skip
 
 
 def _offsets(line: Line, by_rank: Mapping[int, RankInput], chunks: Sequence[Sequence[Chunk]]) -> list[int | None]:
@@ -386,7 +354,7 @@ _WORDS = {
     "some of them apart",
     "backward-split": "backwards run in parts (gradients of inputs, of weights) that nothing names, so its schedule is "
     "not told and its bubble not taken apart; annotate them as PP:<stage><I or W><micro-batch>",
-    "micro-batches-merged": "its schedule is told by what it sends, but nothing separates some of its micro-batches from "
-    "one another, so its bubble is not taken apart",
+    "micro-batches-merged": "its schedule is told by what ran between its sends, but nothing separates some of its "
+    "micro-batches from one another, so its bubble is not taken apart",
     "order-cannot-finish": "the recorded order cannot finish, so its bubble is not taken apart",
 }
