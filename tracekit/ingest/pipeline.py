@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tracekit.analysis.tables import from_rows
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -14,7 +16,7 @@ if TYPE_CHECKING:
     from tracekit.ingest.worker import PartResult
     from tracekit.label.layout import Solution
 
-TABLES = ("pipeline", "bubble", "what_if")
+TABLES = ("bubble", "what_if")
 
 
 def add_pipelines(
@@ -24,6 +26,7 @@ def add_pipelines(
 
     Of several recordings of one rank the first counts.
     """
+    out.columns["pipeline"] = from_rows("pipeline", [])
     for name in TABLES:
         out.tables[name] = []
     found = [(r, p, c) for (r, p), c in zip(used, clocks, strict=True) if r.tables.pipeline and p.rank is not None]
@@ -39,7 +42,8 @@ def add_pipelines(
             inputs.setdefault(p.rank, RankInput(p.rank, r.tables.pipeline, shift, clock))
     with without_gc():
         result = pipelines([inputs[rank] for rank in sorted(inputs)], _groups(solution))
-    out.tables |= {"pipeline": result.pipeline, "bubble": result.bubble, "what_if": result.what_if}
+    out.columns["pipeline"] = result.pipeline
+    out.tables |= {"bubble": result.bubble, "what_if": result.what_if}
     out.tables["findings"] += result.findings
 
 

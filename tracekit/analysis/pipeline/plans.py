@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from functools import cached_property
 from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tracekit.theory.schedules import parts
+from tracekit.theory.schedules import Kind, parts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
+    from tracekit.analysis.pipeline.parts import Mark
     from tracekit.theory.schedules import Schedule
 
+    Results = defaultdict[tuple[int, int], list[Mark]]
     Ints = NDArray[np.int64]
 
 Work = tuple[tuple[str, int], ...]
@@ -46,6 +49,39 @@ class Plan:
         self.work: list[Work] = [
             tuple((a.kind.value, a.stage) for a in parts(step)) for order in orders for step in order
         ]
+
+    @cached_property
+    def marks(self) -> list[list[list[Mark]]]:
+        """The actions of each entry of each rank, named in full."""
+        return [
+            [[(a.kind.value, a.stage, a.micro_batch) for a in parts(step)] for step in order]
+            for order in self.schedule.orders
+        ]
+
+    @cached_property
+    def chunk_of(self) -> list[dict[int | None, int]]:
+        """Of each rank: stage → which of its stages that is."""
+        out: list[dict[int | None, int]] = [{} for _ in self.first]
+        for stage, rank in enumerate(self.schedule.stage_rank):
+            out[rank][stage] = len(out[rank])
+        return out
+
+    @cached_property
+    def results(self) -> tuple[Results, Results]:
+        """Results in the order they are made, by (from, to): as the sender's marks, and as the receiver's."""
+        made: Results = defaultdict(list)
+        used: Results = defaultdict(list)
+        home = self.schedule.stage_rank
+        for rank, order in enumerate(self.schedule.orders):
+            for action in (a for step in order for a in parts(step)):
+                if action.kind is Kind.BACKWARD_WEIGHT:
+                    continue
+                before, after = self.schedule.neighbours[action.stage]
+                kind, target = ("F", after) if action.kind is Kind.FORWARD else ("B", before)
+                if target >= 0 and home[target] != rank:
+                    made[rank, home[target]].append((kind, action.stage, action.micro_batch))
+                    used[rank, home[target]].append((kind, target, action.micro_batch))
+        return made, used
 
     @cached_property
     def order(self) -> list[int] | None:
