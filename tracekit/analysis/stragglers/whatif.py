@@ -149,7 +149,7 @@ def _replays(grid: OpGrid, graph: Graph, work: Work, *groups: Sequence[Scenario]
 
 
 def _scores(times: NDArray[np.int64], grid: OpGrid) -> NDArray[np.float64]:
-    """Mean step, ns [stages, dp]: the lower of a worker's stage and of its DP rank. times: those of all stages first."""
+    """Mean step, ns [stages, dp]: the lower of a worker's stage and of its DP rank. times: of stages, then of DP."""
     means = times.mean(axis=1)
     return _lower(means[: grid.stages], means[grid.stages :])
 
