@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
 from analysis_builder import Act, call, rank
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from tracekit.analysis.arrays import spill
 from tracekit.analysis.crossrank.busy import busy_table
 from tracekit.analysis.crossrank.columns import RankInput
 from tracekit.analysis.crossrank.split import split_rank
@@ -50,8 +50,7 @@ def test_the_split_equals_counting_instants_and_adds_up(case: Any, tmp_path_fact
     tables = analyze_rank(labelled, origin_ns=0)
     path = str(tmp_path_factory.mktemp("busy") / "busy.arrow")
     data = busy_table(labelled, 0)
-    with pa.OSFile(path, "wb") as sink, pa.ipc.new_file(sink, data.schema) as writer:
-        writer.write_table(data)
+    spill(data, str(path))
     one = RankInput(3, {"busy": path}, steps=tables.steps)
     keys = [(c.label.strategy, c.label.purpose or "", "") for c in calls]
     wait = np.array([NO_TIME if w is None else w for w in waited], np.int64)

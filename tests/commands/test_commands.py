@@ -192,7 +192,7 @@ def test_a_script_without_main_guard_may_use_workers(tmp_path: Path) -> None:
 
 
 def test_a_worker_that_dies_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tracekit.ingest.run._end_at_once_on_interrupt", _die)
+    monkeypatch.setattr("tracekit.ingest.pool._end_at_once_on_interrupt", _die)
     code, _, err = call("analyze", SAMPLE, "--workers", 2)
     assert code == 1
     assert "--workers" in err

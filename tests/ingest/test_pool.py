@@ -1,7 +1,8 @@
-"""Worker processes start from a server that has loaded what they need."""
+"""Worker processes are forked from a process that nothing else runs in, else from a server; both load the same."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +11,8 @@ import pytest
 
 from tracekit.ingest import pool
 
-SAMPLE = Path(__file__).resolve().parents[2] / "sample_traces" / "gloo-fsdp2"
+SAMPLES = Path(__file__).resolve().parents[2] / "sample_traces"
+SAMPLE, PIPELINE = SAMPLES / "gloo-fsdp2", SAMPLES / "gpu-tp2-pp2-dp2"
 
 
 @pytest.mark.parametrize(("names", "several"), [([], False), (["a.json"], False), (["a.json", "b.json"], True)])
@@ -46,3 +48,89 @@ def test_workers_import_nothing_from_the_working_folder(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "working folder" not in done.stderr
     assert not (tmp_path / "imported").exists()
+
+
+ASK = """
+import os, sys, threading
+from tracekit.ingest import pool
+if "claimed" in sys.argv:
+    pool.claim()
+if "threads" in sys.argv:
+    threading.Thread(target=threading.Event().wait, daemon=True).start()
+here = os.getpid()
+print(pool.forkable(), *(pid == here for pid in pool.Workers(2).each(os.getpgid, [(here,)] * 2, [0, 0])))
+"""
+
+
+def asked(*how: str) -> str:
+    """What a process of that kind says of itself, in a new interpreter with the thread-free libraries of the command."""
+    done = subprocess.run([sys.executable, "-c", ASK, *how], capture_output=True, text=True, check=True)
+    return done.stdout.split()[0]
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="only Linux tells the threads of a process")
+@pytest.mark.parametrize(
+    ("how", "forks"),
+    [((), "False"), (("claimed",), "True"), (("claimed", "threads"), "False"), (("threads",), "False")],
+)
+def test_forked_only_from_the_command_and_without_threads(how: tuple[str, ...], forks: str) -> None:
+    assert asked(*how) == forks
+
+
+RUN = """
+import sys
+import tracekit.ingest.pool as pool
+from tracekit.commands import main
+def say(kind, inner):
+    def outer(*args):
+        print(kind, file=sys.stderr)
+        return inner(*args)
+    return outer
+pool._server = say("server", pool._server)
+pool.Aside.result = say("aside", pool.Aside.result)
+pool._told = say("forked", pool._told)
+main()
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="only Linux tells the threads of a process")
+def test_the_command_forks_its_workers_and_gives_the_same(tmp_path: Path) -> None:
+    command = [sys.executable, "-P", "-c", RUN, "analyze", str(PIPELINE), "--json", "--workers"]
+    one, two = (subprocess.run([*command, n], capture_output=True, text=True, check=True) for n in "12")
+    assert one.stdout == two.stdout
+    assert one.stderr.split() == ["aside"]
+    assert sorted(two.stderr.split()) == ["aside", "forked"]
+
+
+def _refuse(what: str) -> int:
+    raise ValueError(what)
+
+
+@pytest.fixture
+def forks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if this process had one thread: what the steps below do needs no lock."""
+    monkeypatch.setattr(pool, "forkable", lambda: True)
+
+
+def test_a_step_aside_runs_in_another_process(forks: None) -> None:
+    assert pool.Aside(2, os.getpid).result() != os.getpid()
+    assert pool.Aside(1, os.getpid).result() == os.getpid()
+
+
+def test_an_error_aside_is_raised_where_it_is_asked_for(forks: None) -> None:
+    aside = pool.Aside(2, _refuse, "no such thing")
+    with pytest.raises(ValueError, match="no such thing"):
+        aside.result()
+
+
+def test_a_step_whose_process_dies_is_done_here(forks: None) -> None:
+    here = os.getpid()
+    assert pool.Aside(2, lambda: here if os.getpid() == here else os._exit(9)).result() == here
+
+
+def test_results_come_in_the_order_of_the_jobs() -> None:
+    told: list[int] = []
+    jobs = [(n, n + 1) for n in range(6)]
+    found = pool.Workers(2).each(max, jobs, [5, 1, 4, 2, 3, 0], lambda: told.append(1))
+    assert [*found] == [1, 2, 3, 4, 5, 6]
+    assert told

@@ -138,7 +138,7 @@ def test_what_a_killed_run_left_is_removed(result: Any, tmp_path: Path) -> None:
     assert [p.name for p in tmp_path.iterdir()] == ["out"]
 
 
-@pytest.mark.parametrize("dies_in", ["_write_table", "_manifest", "_swap"])
+@pytest.mark.parametrize("dies_in", ["_write_part", "_manifest", "_swap"])
 def test_a_death_leaves_the_previous_dataset(
     result: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dies_in: str
 ) -> None:

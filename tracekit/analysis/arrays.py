@@ -13,6 +13,21 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
+def spill(data: pa.Table, path: str) -> None:
+    """Leave a table on disk for `mapped`."""
+    with pa.OSFile(path, "wb") as sink, pa.ipc.new_stream(sink, data.schema) as writer:
+        writer.write_table(data)
+
+
+def mapped(path: str) -> pa.Table:
+    """A table that `spill` left, memory-mapped: columns that nobody looks at are not read.
+
+    A stream, since Arrow starts threads to open its other format, and a process with threads is not forked.
+    """
+    with pa.memory_map(path) as source:
+        return pa.ipc.open_stream(source).read_all()
+
+
 def plain(column: pa.ChunkedArray[Any], dtype: np.dtype[Any]) -> tuple[NDArray[Any], NDArray[np.bool_]]:
     """(values, presence) of a number column, copied out of the file; nulls hold anything."""
     parts = [plain_of(chunk, dtype) for chunk in column.chunks]

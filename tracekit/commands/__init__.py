@@ -87,6 +87,8 @@ def main(args: list[str] | None = None) -> Any:
     """Entry point: runs the command and turns every error into a message and an exit code."""
     # Arrow's own allocator keeps what it has once had; the system's is as fast for the few blocks of a run.
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
+    if args is None:
+        _stay_single()
     gc.set_threshold(_YOUNG, 20, 50)
     atexit.register(gc.freeze)  # what is left at the end goes with the process: no need to look for cycles in it
     debug = "--debug" in (sys.argv[1:] if args is None else args) or bool(os.environ.get("TRACEKIT_DEBUG"))
@@ -122,6 +124,15 @@ def main(args: list[str] | None = None) -> Any:
         )
         sys.exit(1)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _stay_single() -> None:
+    """Keep libraries from threads that a run has no use for: workers are forked from a process without any."""
+    from tracekit.ingest.pool import claim
+
+    claim()
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    os.environ.setdefault("JE_ARROW_MALLOC_CONF", "background_thread:false")
 
 
 def _reader_has_gone() -> NoReturn:

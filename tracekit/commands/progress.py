@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -10,6 +11,8 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from rich.progress import Progress as Bars
+
+_REFRESH_S = 0.1
 
 
 class Progress:
@@ -19,6 +22,7 @@ class Progress:
         self._shown = not quiet and sys.stderr.isatty()
         self._bars: Bars | None = None
         self._tasks: dict[str, Any] = {}
+        self._next = 0.0
 
     def __enter__(self) -> Progress:
         if self._shown:
@@ -29,7 +33,7 @@ class Progress:
             self._bars = Bars(
                 TextColumn("{task.description:22}", markup=False), BarColumn(), MofNCompleteColumn(),
                 TimeElapsedColumn(), TimeRemainingColumn(), TextColumn("{task.fields[what]}", markup=False),
-                console=Console(stderr=True), transient=True,
+                console=Console(stderr=True), transient=True, auto_refresh=False,  # a thread would forbid to fork
             )  # fmt: skip
             self._bars.start()
         return self
@@ -75,3 +79,6 @@ class Progress:
         if title not in self._tasks:
             self._tasks[title] = self._bars.add_task(title, total=total, what="")
         self._bars.update(self._tasks[title], completed=done, total=total, what=clean(what)[-48:])
+        if (now := monotonic()) >= self._next or not total:
+            self._next = now + _REFRESH_S
+            self._bars.refresh()

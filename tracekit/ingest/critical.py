@@ -26,13 +26,13 @@ def add_critical(
     expected: Sequence[Any],
     solution: Solution,
 ) -> None:
-    """Fill the tables of the critical path, and add to `what_if`; reads no other table than `matches`.
+    """Fill the tables of the critical path, and `what_if`; reads no other table than `matches`.
 
     used: recordings in the run's order, with what the cross-rank step and theory add to each (None = nothing), and its
     clock. Of several recordings of one rank the first counts.
     """
     out.columns["critical_path"] = from_rows("critical_path", [])
-    out.tables |= {"critical_steps": [], "critical_shares": []}
+    out.tables |= {"critical_steps": [], "critical_shares": [], "what_if": []}
     if not any(r.tables.critical for r, _ in used):
         return
     from tracekit.analysis.critical.joint import RankInput
@@ -57,6 +57,5 @@ def add_critical(
             list(inputs.values()), out.columns["matches"], world=out.world_size, stages=places_of(used, solution)
         )
     out.columns["critical_path"] = found.path
-    out.tables |= {"critical_steps": found.steps, "critical_shares": found.shares}
-    out.tables["what_if"] += found.what_if
+    out.tables |= {"critical_steps": found.steps, "critical_shares": found.shares, "what_if": found.what_if}
     out.tables["findings"] += found.findings

@@ -11,40 +11,45 @@ if TYPE_CHECKING:
 
     from tracekit.analysis.crossrank.clocks import Clock
     from tracekit.analysis.pipeline.parts import RankPipeline
+    from tracekit.analysis.pipeline.run import PipelineTables
     from tracekit.ingest.identity import Part
     from tracekit.ingest.run import RunTables
     from tracekit.ingest.worker import PartResult
     from tracekit.label.layout import Solution
 
-TABLES = ("bubble", "what_if")
 
+def pipelines_of(
+    used: Sequence[tuple[PartResult, Part]],
+    clocks: Sequence[Clock | None],
+    solution: Solution,
+    shifts: Sequence[int],
+) -> PipelineTables | None:
+    """The pipelines of a run; None where no rank shows pipeline work.
 
-def add_pipelines(
-    out: RunTables, used: Sequence[tuple[PartResult, Part]], clocks: Sequence[Clock | None], solution: Solution
-) -> None:
-    """Fill the tables of pipelines. used: recordings in the run's order, and the clock of each.
-
-    Of several recordings of one rank the first counts.
+    used: recordings in the run's order, and of each the clock and the ns to add to its own times. Of several recordings
+    of one rank the first counts.
     """
-    out.columns["pipeline"] = from_rows("pipeline", [])
-    for name in TABLES:
-        out.tables[name] = []
-    found = [(r, p, c) for (r, p), c in zip(used, clocks, strict=True) if r.tables.pipeline and p.rank is not None]
+    found = [x for x in zip(used, clocks, shifts, strict=True) if x[0][0].tables.pipeline and x[0][1].rank is not None]
     if not found:
-        return
+        return None
     from tracekit.analysis.pipeline.run import RankInput, pipelines
     from tracekit.parsers.memory import without_gc
 
     inputs: dict[int, RankInput] = {}
-    for r, p, clock in found:
+    for (r, p), clock, shift in found:
         if p.rank is not None and r.tables.pipeline is not None:
-            shift = r.origin_ns - out.origin_ns if out.absolute else 0
             inputs.setdefault(p.rank, RankInput(p.rank, r.tables.pipeline, shift, clock))
     with without_gc():
-        result = pipelines([inputs[rank] for rank in sorted(inputs)], _groups(solution))
-    out.columns["pipeline"] = result.pipeline
-    out.tables |= {"bubble": result.bubble, "what_if": result.what_if}
-    out.tables["findings"] += result.findings
+        return pipelines([inputs[rank] for rank in sorted(inputs)], _groups(solution))
+
+
+def add_pipelines(out: RunTables, found: PipelineTables | None) -> None:
+    """Fill the tables of pipelines; their `what_if` goes before that of other steps."""
+    out.columns["pipeline"] = found.pipeline if found else from_rows("pipeline", [])
+    out.tables["bubble"] = found.bubble if found else []
+    if found:
+        out.tables["what_if"] = [*found.what_if, *out.tables["what_if"]]
+        out.tables["findings"] += found.findings
 
 
 def places_of(used: Sequence[tuple[PartResult, Part]], solution: Solution) -> dict[int, int]:

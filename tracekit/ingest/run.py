@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import sys
 from collections.abc import Callable, Collection, Iterable
-from contextlib import contextmanager
 from tempfile import TemporaryDirectory
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 from tracekit.analysis.consistency import minorities
-from tracekit.errors import TracekitError, UnusableInput, UsageError
+from tracekit.errors import UnusableInput, UsageError
 from tracekit.ingest.critical import add_critical
 from tracekit.ingest.crossing import add_cross_rank
 from tracekit.ingest.discover import Found, discover
@@ -25,7 +20,8 @@ from tracekit.ingest.identity import Decision, Part, resolve
 from tracekit.ingest.layout import layout_row
 from tracekit.ingest.operations import add_operations
 from tracekit.ingest.optables import read_op_tables
-from tracekit.ingest.pipeline import add_pipelines
+from tracekit.ingest.pipeline import add_pipelines, pipelines_of
+from tracekit.ingest.pool import Aside, Workers
 from tracekit.ingest.usermap import user_ranks
 from tracekit.ingest.witnesses import FLIGHT_RECORDER, Examined, Witnesses, contradictions, examine, gather, health
 from tracekit.ingest.worker import Failure, Options, PartResult, learns_more, rules_of, work
@@ -33,12 +29,13 @@ from tracekit.label.learn import learn, merged
 from tracekit.model import on_unix_clock
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     import pyarrow as pa
 
     from tracekit.analysis.crossrank.columns import CallColumns
+    from tracekit.ingest.optables import OpTableResults
     from tracekit.ingest.witnesses import Ref
     from tracekit.label.job import Job
     from tracekit.label.layout import JobGroup, Solution
@@ -57,12 +54,13 @@ class RunTables(Struct):
     hang: the post-mortem of the flight recorder dumps (`tracekit.analysis.hang`), None without any.
     witnesses: rank → files with other accounts of its calls, that were joined with its trace; refs: all such accounts,
     while the run's folder for them lasts.
-    `origin_ns` is the run's origin; `absolute` tells whether it is Unix time.
+    `origin_ns` is the run's origin; `absolute` tells whether it is Unix time. workers: what may run at a time.
     """
 
     origin_ns: int
     absolute: bool
     world_size: int | None
+    workers: int = 1
     tables: dict[str, list[Row]] = field(default_factory=dict)
     columns: dict[str, pa.Table] = field(default_factory=dict)
     data_parallel: list[Row] = field(default_factory=list)
@@ -107,6 +105,24 @@ def run(
         return _run(paths, options, workers, user_ranks(rank_regex, rank_map), progress)
 
 
+class _Read(Struct):
+    """What all files say, before anything is put together: `parts` are the ranks of `results`."""
+
+    found: Found
+    options: Options
+    witnesses: Witnesses
+    alone: bool  # witnesses stand for themselves: no profiler looked
+    stragglers: OpTableResults
+    results: list[PartResult] = field(default_factory=list)
+    failures: list[Failure] = field(default_factory=list)
+    parts: list[Part] = field(default_factory=list)
+
+    @property
+    def used(self) -> list[tuple[PartResult, Part]]:
+        """The recordings that count."""
+        return [(r, p) for r, p in zip(self.results, self.parts, strict=True) if p.used]
+
+
 def _run(
     paths: Iterable[str | Path],
     options: Options,
@@ -114,18 +130,37 @@ def _run(
     user: Callable[[str], int | None] | None,
     progress: Progress | None,
 ) -> RunTables:
-    found = discover(paths, op_tables=True, witnesses=True)
+    with Workers(workers) as pool:
+        read = _read(discover(paths, op_tables=True, witnesses=True), options, pool, user, progress)
+        decision = resolve(read.parts, user)
+        seen = [r.observed for r, _ in read.used]
+        job, solution = learn(seen, options.declared, rules_of(options).layouts)
+        _read_again(read, job, pool, progress)
+    if progress and len(read.results) > 1:
+        progress(0, 0, f"matching {len(read.results)} ranks")
+    out = _collect(read, decision, solution, pool.count)
+    read.stragglers.into(out.tables)
+    add_operations(out, solution)
+    out.job_groups = merged(seen)
+    _add_witnesses(out, read, job)
+    return _with_layout(out, options, job, solution)
+
+
+def _read(
+    found: Found, options: Options, pool: Workers, user: Callable[[str], int | None] | None, progress: Progress | None
+) -> _Read:
+    """Read every file. UnusableInput when nothing can be used, or under strict reading when any file is damaged."""
     alone = not found.files
-    witnesses = _gather(found, options, workers, user)
+    witnesses = _gather(found, options, pool, user)
     given = {str(f): rank for f in found.files if user is not None and (rank := user(str(f))) is not None}
     options = replace(options, witnesses=tuple(witnesses.refs), given=given)
-    if alone:  # witnesses stand for themselves where no profiler looked
+    if alone:
         primary = {ref.path for ref in witnesses.refs if ref.primary}
         found.files = [p for p in found.witnesses if str(p) in primary]
     everything = [*found.files, *found.witnesses]
     if user and everything and all(user(str(f)) is None for f in everything):
         raise UsageError(f"--rank-regex / --rank-map: none of the {len(everything)} files matches; ranks are untold")
-    results, failures = _work(found, options, workers, progress)
+    results, failures = _work(found, options, pool, progress)
     stragglers = read_op_tables(found.op_tables, strict=options.strict)
     failures += [*stragglers.failures, *witnesses.failures]
     if failures and (options.strict or not (results or stragglers.rows)):
@@ -133,55 +168,47 @@ def _run(
     results.sort(key=lambda r: (r.meta.path, r.meta.part))
     digests = {(ref.path, ref.part): ref.digest for ref in witnesses.refs}
     parts = [_part(r, digests.get((r.meta.path, r.meta.part))) for r in results]
-    decision = resolve(parts, user)
-    seen = [r.observed for r, p in zip(results, parts, strict=True) if p.used]
-    job, solution = learn(seen, options.declared, rules_of(options).layouts)
-    again = {r.meta.path for r, p in zip(results, parts, strict=True) if p.used and learns_more(r, job)}
-    if again:
-        more, _ = _work(found, replace(options, job=job), workers, _again(progress), again)
-        fresh = {(r.meta.path, r.meta.part): r for r in more}
-        results = [fresh.get((r.meta.path, r.meta.part), r) for r in results]
-    if progress and len(results) > 1:
-        progress(0, 0, f"matching {len(results)} ranks")
-    out = _collect(results, parts, decision, found, failures, options, solution)
-    stragglers.into(out.tables)
-    add_operations(out, solution)
-    out.job_groups = merged(seen)
-    out.refs = options.witnesses
-    used = [(r, p.rank) for r, p in zip(results, parts, strict=True) if p.used]
+    return _Read(found, options, witnesses, alone, stragglers, results, failures, parts)
+
+
+def _read_again(read: _Read, job: Job, pool: Workers, progress: Progress | None) -> None:
+    """The second look at ranks, whose labels the others make better, is a step of its own."""
+    again = {r.meta.path for r, _ in read.used if learns_more(r, job)}
+    if not again:
+        return
+    if progress:
+        progress(0, 0, "labelling again")
+    more, _ = _work(read.found, replace(read.options, job=job), pool, progress, again)
+    fresh = {(r.meta.path, r.meta.part): r for r in more}
+    read.results = [fresh.get((r.meta.path, r.meta.part), r) for r in read.results]
+
+
+def _add_witnesses(out: RunTables, read: _Read, job: Job) -> None:
+    """What other accounts than the profilers' add to a run, and the table of all files."""
+    witnesses = read.witnesses
+    out.refs = read.options.witnesses
+    used = [(r, p.rank) for r, p in read.used]
     joined = {one for r, _ in used for one in r.joined}
     out.witnesses = {rank: [path for path, _ in r.joined] for r, rank in used if rank is not None and r.joined}
-    out.tables["health"] += health(witnesses, joined, alone=alone)
+    out.tables["health"] += health(witnesses, joined, alone=read.alone)
     out.tables["findings"] = _in_order([*out.tables["findings"], *contradictions(out.tables["health"])])
     if witnesses.ranks(FLIGHT_RECORDER):
         from tracekit.ingest.hanging import add_hang
 
-        add_hang(out, witnesses, options, job)
+        add_hang(out, witnesses, read.options, job)
     dumps = (ref.path for ref in witnesses.ranks(FLIGHT_RECORDER).values())
-    out.tables["files"] = file_rows(found, list(zip(results, parts, strict=True)), failures, dumps)
-    return _with_layout(out, options, job, solution)
+    out.tables["files"] = file_rows(read.found, list(zip(read.results, read.parts, strict=True)), read.failures, dumps)
 
 
-def _gather(found: Found, options: Options, workers: int | None, user: Callable[[str], int | None] | None) -> Witnesses:
+def _gather(found: Found, options: Options, pool: Workers, user: Callable[[str], int | None] | None) -> Witnesses:
     """The witnesses among the files; small ones are read here, since starting processes would take longer."""
     folder = str(options.spill)
-    small = sum(p.stat().st_size for p in found.witnesses) < _SMALL_BYTES
 
     def each(paths: list[Path]) -> Iterator[list[Examined] | Failure]:
-        there = Found(files=paths)
-        numbers = list(range(len(paths)))
-        for _, got in _each(there, numbers, options, 1 if small else workers, examine):
-            yield got
+        jobs, sizes = _jobs(paths, range(len(paths)), options)
+        return (pool if sum(sizes) >= _SMALL_BYTES else Workers(1)).each(examine, jobs, sizes)
 
     return gather(found.witnesses, folder, options, user=user, each=each)
-
-
-def _again(progress: Progress | None) -> Progress | None:
-    """The second look at ranks, whose labels the others make better, is a step of its own."""
-    if progress is None:
-        return None
-    progress(0, 0, "labelling again")
-    return progress
 
 
 def _with_layout(out: RunTables, options: Options, job: Job, solution: Solution) -> RunTables:
@@ -203,7 +230,7 @@ def _part(r: PartResult, digest: str | None = None) -> Part:
 def _work(
     found: Found,
     options: Options,
-    workers: int | None,
+    pool: Workers,
     progress: Progress | None,
     only: Collection[str] | None = None,
 ) -> tuple[list[PartResult], list[Failure]]:
@@ -211,98 +238,58 @@ def _work(
     results: list[PartResult] = []
     failures: list[Failure] = []
     numbers = [i for i, f in enumerate(found.files) if only is None or str(f) in only]
-    for done, (path, got) in enumerate(_each(found, numbers, options, workers), 1):
+    jobs, sizes = _jobs(found.files, numbers, options)
+    names: list[str] = []
+
+    def told() -> None:
+        if progress:
+            progress(len(names), len(numbers), names[-1] if names else "")
+
+    for number, got in zip(numbers, pool.each(work, jobs, sizes, told), strict=True):
+        names.append(str(found.files[number]))
         if isinstance(got, Failure):
             failures.append(got)
         else:
             results += got
-        if progress:
-            progress(done, len(numbers), str(path))
+        told()
     return results, failures
 
 
-def _each(
-    found: Found,
-    numbers: list[int],
-    options: Options,
-    workers: int | None,
-    task: Callable[[int, str, Options], Any] = work,
-) -> Iterator[tuple[Path, Any]]:
-    """(file, outcome) in the order of the files; one process a file at a time, so memory is workers x one rank."""
-    count = min(workers or os.cpu_count() or 1, len(numbers))
-    if count <= 1:
-        for number in numbers:
-            yield found.files[number], task(number, str(found.files[number]), options)
-        return
-    from concurrent.futures import ProcessPoolExecutor
-    from concurrent.futures.process import BrokenProcessPool
-
-    from tracekit.ingest.pool import context, load_meanwhile
-
-    # Largest first keeps the pool busy to the end; results are taken in file order all the same.
-    order = sorted(numbers, key=lambda i: -found.files[i].stat().st_size)
-    pool = ProcessPoolExecutor(count, mp_context=context(), initializer=_end_at_once_on_interrupt)
-    try:
-        with _no_main_module():
-            jobs = {i: pool.submit(task, i, str(found.files[i]), options) for i in order}
-        load_meanwhile()
-        for i in numbers:
-            yield found.files[i], jobs.pop(i).result()
-    except BrokenProcessPool as e:
-        raise TracekitError(
-            f"a worker process was killed ({count} at work); most often memory ran out: use fewer with --workers"
-        ) from e
-    finally:
-        pool.shutdown(cancel_futures=True)
+def _jobs(
+    files: Sequence[Path], numbers: Iterable[int], options: Options
+) -> tuple[list[tuple[int, str, Options]], list[int]]:
+    """What a worker is asked for each of some files, and the files' sizes."""
+    jobs = [(i, str(files[i]), options) for i in numbers]
+    return jobs, [files[i].stat().st_size for i, _, _ in jobs]
 
 
-def _end_at_once_on_interrupt() -> None:
-    """Ctrl-C reaches workers, too: they go without a word."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-
-@contextmanager
-def _no_main_module() -> Iterator[None]:
-    """Start workers without the caller's script: they need nothing of it, and importing it anew would run it again."""
-    main = sys.modules["__main__"]
-    sys.modules["__main__"] = ModuleType("__main__")
-    try:
-        yield
-    finally:
-        sys.modules["__main__"] = main
-
-
-def _collect(
-    results: list[PartResult],
-    parts: list[Part],
-    decision: Decision,
-    found: Found,
-    failures: list[Failure],
-    options: Options,
-    solution: Solution,
-) -> RunTables:
-    used = [(r, p) for r, p in zip(results, parts, strict=True) if p.used]
+def _collect(read: _Read, decision: Decision, solution: Solution, workers: int) -> RunTables:
+    used = read.used
     used.sort(key=lambda rp: (rp[1].rank is None, rp[1].rank or 0, rp[0].meta.path, rp[0].meta.part))
     timed = [(r, p) for r, p in used if p.events or r.meta.witness is None] or used  # an empty dump has no time
     origin = min((r.origin_ns for r, _ in timed), default=0)
     absolute = all(p.window is not None for _, p in timed)
-    out = RunTables(origin, absolute, decision.world_size)
-    out.tables["ranks"] = [_rank_row(r, p) for r, p in sorted(zip(results, parts, strict=True), key=_rank_order)]
+    out = RunTables(origin, absolute, decision.world_size, workers)
+    out.tables["ranks"] = [
+        _rank_row(r, p) for r, p in sorted(zip(read.results, read.parts, strict=True), key=_rank_order)
+    ]
     for name in ("steps", "exposure", "breakdown", "totals"):
         out.tables[name] = [_placed(row, r, p, origin, absolute) for r, p in used for row in getattr(r.tables, name)]
     out.tables["groups"] = _groups(used)
-    out.tables["health"] = _health(results, parts, found, failures)
-    out.tables["findings"] = _findings(used, decision, failures)
+    out.tables["health"] = _health(read)
+    out.tables["findings"] = _findings(used, decision, read.failures)
     added, clocks = add_cross_rank(out, used)
-    theory = add_expected(out, used, added, options, solution)
-    add_pipelines(out, used, clocks, solution)
+    shifts = [_delta(r, origin, absolute) for r, _ in used]
+    found = Aside(workers, pipelines_of, used, clocks, solution, shifts)
+    theory = add_expected(out, used, added, read.options, solution)
     add_critical(out, used, added, clocks, theory, solution)
+    add_pipelines(out, found.result())
     out.tables["by_strategy"] = [
         {"rank": t["rank"], "device": t["device"], "strategy": name} | row
         for t in out.tables["totals"]
         for name, row in t["by_strategy"].items()
     ]
-    out.details = [(p.rank, r.detail, _delta(r, origin, absolute)) for r, p in used if "activities" in r.detail]
+    out.details = [(p.rank, r.detail, d) for (r, p), d in zip(used, shifts, strict=True) if "activities" in r.detail]
     out.coverage = _coverage(used)
     out.sites = [s | {"rank": p.rank} for r, p in used for s in r.tables.sites]
     out.devices = tuple(sorted({str(d.get("name")) for r, _ in used for d in r.meta.devices[:1] if d.get("name")}))
@@ -348,7 +335,7 @@ def _groups(used: list[tuple[PartResult, Part]]) -> list[Row]:
     return rows
 
 
-def _health(results: list[PartResult], parts: list[Part], found: Found, failures: list[Failure]) -> list[Row]:
+def _health(read: _Read) -> list[Row]:
     def row(rank: int | None, source: str, severity: str, reason: str, count: int = 1, example: str = "") -> Row:
         return {
             "rank": rank,
@@ -361,11 +348,13 @@ def _health(results: list[PartResult], parts: list[Part], found: Found, failures
 
     rows = [
         row(p.rank, r.meta.path, h.severity, h.reason, h.count, h.example)
-        for r, p in zip(results, parts, strict=True)
+        for r, p in zip(read.results, read.parts, strict=True)
         for h in r.health
     ]
-    rows += [row(None, str(f), "info", f"not a trace, passed over: {w.title}", 1, w.advice) for f, w in found.others]
-    rows += [row(None, f.path, "lost", "file could not be used", 1, f.message) for f in failures]
+    rows += [
+        row(None, str(f), "info", f"not a trace, passed over: {w.title}", 1, w.advice) for f, w in read.found.others
+    ]
+    rows += [row(None, f.path, "lost", "file could not be used", 1, f.message) for f in read.failures]
     return rows
 
 

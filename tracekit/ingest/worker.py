@@ -239,8 +239,7 @@ def _analyse(labelled: LabelledRank, observed: Observed, job: Job, name: str, op
 
 def _spill(labelled: LabelledRank, tables: RankTables, name: str, options: Options) -> dict[str, str]:
     """Write what is too big to hand over as Arrow files: the run goes on with them once ranks and origin are known."""
-    import pyarrow as pa
-
+    from tracekit.analysis.arrays import spill
     from tracekit.analysis.crossrank.busy import busy_table
 
     paths = {}
@@ -251,7 +250,6 @@ def _spill(labelled: LabelledRank, tables: RankTables, name: str, options: Optio
         big["activities"] = tables.activities
     for table, data in big.items():
         path = str(Path(str(options.detail)) / f"{table}-{name}.arrow")
-        with pa.OSFile(path, "wb") as sink, pa.ipc.new_file(sink, data.schema) as writer:
-            writer.write_table(data)
+        spill(data, path)
         paths[table] = path
     return paths

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from tracekit.analysis.arrays import plain_of
+from tracekit.analysis.arrays import mapped, plain_of
 from tracekit.analysis.tables import constant, from_numpy, from_words
 from tracekit.errors import UsageError
 from tracekit.model import NO_TIME
@@ -24,10 +24,14 @@ _TIMES = {"activities": ("ts_ns",), "collectives": ("ts_ns", "call_ts_ns")}
 
 def each(run: RunTables, table: str) -> Iterator[tuple[int | None, pa.Table]]:
     """(rank, table) one rank at a time, memory-mapped; sorted as the ranks of the run."""
-    for (rank, files, shift), added, expected in zip(run.details, run.added, run.expected, strict=True):
-        with pa.memory_map(files[table]) as source:
-            data = _placed(pa.ipc.open_file(source).read_all(), table, rank, shift)
-            yield rank, _filled(data, added, expected) if table == "collectives" else data
+    return (one(run, table, number) for number in range(len(run.details)))
+
+
+def one(run: RunTables, table: str, number: int) -> tuple[int | None, pa.Table]:
+    """(rank, table) of the recording at `number` in `run.details`, memory-mapped."""
+    rank, files, shift = run.details[number]
+    data = _placed(mapped(files[table]), table, rank, shift)
+    return rank, _filled(data, run.added[number], run.expected[number]) if table == "collectives" else data
 
 
 class RunSource:

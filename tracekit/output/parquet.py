@@ -12,6 +12,7 @@ import json
 import os
 import platform
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,7 +24,7 @@ from tracekit.errors import TracekitError, UsageError
 from tracekit.ingest.discover import DATASET_MARK
 from tracekit.model import SCHEMA_VERSION, TABLES
 from tracekit.output.dataset import MANIFEST, RUN, run_json
-from tracekit.output.details import each
+from tracekit.output.details import one
 from tracekit.output.rows import table_of
 from tracekit.version import __version__
 
@@ -49,7 +50,7 @@ def write(
     partitioned = rank_folders and all(rank is not None for rank, _, _ in run.details)  # not every reader takes null
     with staged(folder, replace=replace) as staging:
         staging.mkdir(parents=True)
-        counts = {name: _write_table(run, name, staging / name, partitioned) for name in TABLES}
+        counts = _write_tables(run, staging, partitioned)
         (staging / MANIFEST).write_text(json.dumps(_manifest(run, counts, partitioned), indent=1) + "\n", "utf-8")
         (staging / RUN).write_text(json.dumps(run_json(run), separators=(",", ":")) + "\n", "utf-8")
         (staging / DATASET_MARK).write_text("{}\n", "utf-8")
@@ -195,20 +196,30 @@ def _metadata(run: RunTables, table: str) -> dict[bytes, bytes]:
     }
 
 
-def _write_table(run: RunTables, table: str, folder: Path, partitioned: bool) -> int:
-    if not TABLES[table].per_rank:
+def _write_tables(run: RunTables, folder: Path, partitioned: bool) -> dict[str, int]:
+    """Write every table to a folder below `folder`; rows of each. As many parts at a time as the run had workers."""
+    numbers: dict[bool, list[int | None]] = {True: [*range(len(run.details))], False: [None]}
+    parts = [(t, n) for big in (True, False) for t in TABLES if TABLES[t].per_rank is big for n in numbers[big]]
+    counts = dict.fromkeys(TABLES, 0)
+    with ThreadPoolExecutor(run.workers) as pool:  # Arrow encodes and compresses without holding Python's lock
+        written = pool.map(lambda part: _write_part(run, part[0], part[1], folder, partitioned), parts)
+        for (table, _), rows in zip(parts, written, strict=True):
+            counts[table] += rows
+    return counts
+
+
+def _write_part(run: RunTables, table: str, number: int | None, folder: Path, partitioned: bool) -> int:
+    """Write a table, or a recording's part of it; its rows."""
+    name = f"part-{number or 0}.parquet"
+    if number is None:
         data = table_of(run, table)
-        _put(data, folder / "part-0.parquet", _metadata(run, table))
-        return int(data.num_rows)
-    rows = 0
-    for number, (rank, data) in enumerate(each(run, table)):
-        name = f"part-{number}.parquet"
+    else:
+        rank, data = one(run, table, number)
         if partitioned:
             data = data.drop_columns(["rank"])
             name = f"rank={rank:05d}/{name}"
-        _put(data, folder / name, _metadata(run, table))
-        rows += data.num_rows
-    return rows
+    _put(data, folder / table / name, _metadata(run, table))
+    return int(data.num_rows)
 
 
 def _put(data: pa.Table, path: Path, metadata: dict[bytes, bytes]) -> None:

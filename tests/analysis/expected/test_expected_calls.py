@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
+from tracekit.analysis.arrays import spill
 from tracekit.analysis.expected.calls import Recording, read_calls
 from tracekit.analysis.tables import from_rows
 
@@ -22,8 +21,7 @@ def _read(folder: Path, rows: list[dict[str, Any]], rank: int = 1) -> list[Any]:
     """Kind of each call, None for one inside another's kernel."""
     table = from_rows("collectives", [BASE | {"id": i} | r for i, r in enumerate(rows)])
     path = str(folder / "calls.arrow")
-    with pa.OSFile(path, "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
-        writer.write_table(table)
+    spill(table, str(path))
     calls = read_calls(Recording(rank, {"collectives": path}, "one-rank"))
     return [calls.kinds[w] if w >= 0 else None for w in calls.which.tolist()]
 

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tracekit import theory
+from tracekit.analysis.arrays import spill
 from tracekit.analysis.crossrank.busy import COMPUTE
 from tracekit.analysis.expected.calls import Calls, Kind, Recording
 from tracekit.analysis.expected.exposed import split_exposure
@@ -38,8 +39,7 @@ def _split(
         "dur_ns": pa.array([r[1] for r in rows], pa.int64()), "call": pa.array([r[2] for r in rows], pa.int32()),
     })  # fmt: skip
     path = str(folder / "busy.arrow")
-    with pa.OSFile(path, "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
-        writer.write_table(table)
+    spill(table, str(path))
     kinds = list(dict.fromkeys(k for k, *_ in comm))
     n = len(comm)
     wait = np.array([NO_TIME if w is None else w for *_, w in comm], np.int64)

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
 from msgspec import Struct, field
 
-from tracekit.analysis.arrays import codes_of, numbers_of, plain
+from tracekit.analysis.arrays import codes_of, mapped, numbers_of, plain
 from tracekit.model import NO_TIME
 
 if TYPE_CHECKING:
@@ -116,12 +115,10 @@ def shared(parts: Sequence[RankCalls], column: str) -> tuple[list[NDArray[np.int
 
 def load(one: RankInput) -> RankCalls:
     """Read the columns of one recording; others of the file are not touched (it is memory-mapped)."""
-    with pa.memory_map(one.files["collectives"]) as source:
-        reader = pa.ipc.open_file(source)
-        table = reader.read_all().select([*_TEXTS, *_NUMBERS, "comms_id"]).combine_chunks()
-        text = {name: codes_of(table.column(name)) for name in _TEXTS}
-        number = {name: numbers_of(table.column(name)) for name in _NUMBERS}
-        comms, has_comms = plain(table.column("comms_id"), np.dtype(np.uint64))
+    table = mapped(one.files["collectives"]).select([*_TEXTS, *_NUMBERS, "comms_id"]).combine_chunks()
+    text = {name: codes_of(table.column(name)) for name in _TEXTS}
+    number = {name: numbers_of(table.column(name)) for name in _NUMBERS}
+    comms, has_comms = plain(table.column("comms_id"), np.dtype(np.uint64))
     for name in ("call_ts_ns", "ts_ns"):
         known = number[name] != NO_TIME
         number[name][known] += one.shift
@@ -137,12 +134,11 @@ def hull(path: str) -> tuple[int, int]:
 
     Not the last end: what runs beyond the end of a recording says nothing about what began then.
     """
-    with pa.memory_map(path) as source:
-        table = pa.ipc.open_file(source).read_all()
-        if not table.num_rows:
-            return 0, 0
-        start, _ = plain(table.column("ts_ns"), np.dtype(np.int64))
-        return int(start.min()), int(start.max())
+    table = mapped(path)
+    if not table.num_rows:
+        return 0, 0
+    start, _ = plain(table.column("ts_ns"), np.dtype(np.int64))
+    return int(start.min()), int(start.max())
 
 
 def distinct(values: NDArray[Any]) -> list[int]:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-import pyarrow as pa
 
-from tracekit.analysis.arrays import plain
+from tracekit.analysis.arrays import mapped, plain
 from tracekit.analysis.crossrank.busy import COMPUTE, FUSED
 from tracekit.analysis.intervals import covered, running, union
 from tracekit.model import NO_TIME
@@ -75,10 +74,9 @@ class Lapse:
 
 def _compute(one: RankInput) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Union of compute on all devices of a recording, on the run's axis."""
-    with pa.memory_map(one.files["busy"]) as source:
-        table = pa.ipc.open_file(source).read_all()
-        code, _ = plain(table.column("call"), np.dtype(np.int32))
-        start, _ = plain(table.column("ts_ns"), np.dtype(np.int64))
-        dur, _ = plain(table.column("dur_ns"), np.dtype(np.int64))
+    table = mapped(one.files["busy"])
+    code, _ = plain(table.column("call"), np.dtype(np.int32))
+    start, _ = plain(table.column("ts_ns"), np.dtype(np.int64))
+    dur, _ = plain(table.column("dur_ns"), np.dtype(np.int64))
     rows = np.isin(code, (COMPUTE, FUSED))
     return union(start[rows] + one.shift, start[rows] + dur[rows] + one.shift)

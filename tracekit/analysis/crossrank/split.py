@@ -12,11 +12,10 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
 from msgspec import Struct, field
 
 from tracekit.analysis.accounting import UNKNOWN, RowKey
-from tracekit.analysis.arrays import plain
+from tracekit.analysis.arrays import mapped, plain
 from tracekit.analysis.crossrank.busy import COMPUTE, COPY, FUSED
 from tracekit.analysis.crossrank.columns import distinct
 from tracekit.analysis.intervals import share_evenly, time_by_state
@@ -72,10 +71,9 @@ def split_rank(
     keys: rows of labels, each once; key: position there of each call's; start, wait: int64 ns of each call on the
     recording's own axis, wait `NO_TIME` where it has none.
     """
-    with pa.memory_map(one.files["busy"]) as source:
-        table = pa.ipc.open_file(source).read_all()
-        device, call = (plain(table.column(n), np.dtype(np.int32))[0] for n in ("device", "call"))
-        ts, dur = (plain(table.column(n), np.dtype(np.int64))[0] for n in ("ts_ns", "dur_ns"))
+    table = mapped(one.files["busy"])
+    device, call = (plain(table.column(n), np.dtype(np.int32))[0] for n in ("device", "call"))
+    ts, dur = (plain(table.column(n), np.dtype(np.int64))[0] for n in ("ts_ns", "dur_ns"))
     end = ts + dur
     out = RankSplit()
     for number in distinct(device):

@@ -10,10 +10,9 @@ import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import pyarrow as pa
 from msgspec import Struct, field
 
-from tracekit.analysis.arrays import codes_of, numbers_of
+from tracekit.analysis.arrays import codes_of, mapped, numbers_of
 from tracekit.analysis.distinct import distinct_rows
 from tracekit.model import NO_TIME
 
@@ -94,10 +93,9 @@ class Calls(Struct):
 
 def read_calls(one: Recording) -> Calls:
     """Read the recording's file of collectives (memory-mapped; only the columns needed are copied)."""
-    with pa.memory_map(one.files["collectives"]) as source:
-        table = pa.ipc.open_file(source).read_all().select([*_TEXTS, *_NUMBERS]).combine_chunks()
-        coded = {name: codes_of(table.column(name)) for name in _TEXTS}
-        number = {name: numbers_of(table.column(name)) for name in _NUMBERS}
+    table = mapped(one.files["collectives"]).select([*_TEXTS, *_NUMBERS]).combine_chunks()
+    coded = {name: codes_of(table.column(name)) for name in _TEXTS}
+    number = {name: numbers_of(table.column(name)) for name in _NUMBERS}
     text = {name: (found.astype(np.int64), words) for name, (found, words) in coded.items()}
     n = len(number["id"])
     own = _payload(number, text["kernel"])
