@@ -126,7 +126,7 @@ def causes(asked: Asked, t: Timed, ideal: Schedule | None, typical: Typical) -> 
     if len(lengths) < len(asked.replays):
         return None
     begin, finish = t.window
-    sizes = [len(row) for row in t.start]
+    sizes = np.array([len(row) for row in t.start], np.intp)
     first = np.cumsum(sizes) - sizes
     busy = np.stack([np.add.reduceat(work, first) for _, work in asked.replays])
     idle = np.array([*lengths, finish - begin])[:, None] - np.concatenate([busy, busy[-1:]])

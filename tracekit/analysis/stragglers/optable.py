@@ -211,8 +211,8 @@ def rows_of(spans: Spans, source: str) -> OpRows:
     by = np.lexsort((spans.start, op, spans.step, spans.stage, spans.dp_rank))
     new = np.ones(len(by), np.bool_)
     new[1:] = False
-    for column in (spans.dp_rank, spans.stage, spans.step, op):
-        new[1:] |= column[by[1:]] != column[by[:-1]]
+    for values in (spans.dp_rank, spans.stage, spans.step, op):
+        new[1:] |= values[by[1:]] != values[by[:-1]]
     first = np.flatnonzero(new)
     seq = np.arange(len(by)) - np.repeat(first, np.diff(np.append(first, len(by))))
     chunk, told, stage = spans.chunk[by], spans.global_chunk[by], spans.stage[by]
