@@ -62,7 +62,7 @@ def _add(out: dict[str, Column], known: Mapping[str, Any], columns: Mapping[str,
 
 def _work(chunks: Sequence[Chunk], plan: Plan | None, place: int, shift: int) -> dict[str, Column]:
     """One row an action; of several in a chunk each has its times."""
-    marks = [c.actions for c in chunks] if plan is None else plan.marks[place]
+    marks = [c.actions for c in chunks] if plan is None else plan.marks[place][: len(chunks)]
     actions = [mark for entry in marks for mark in entry]
     if len(actions) > len(chunks):
         chunks = [c for c, entry in zip(chunks, marks, strict=True) for _ in entry]
