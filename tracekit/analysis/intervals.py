@@ -108,14 +108,15 @@ def time_by_state(sets: Sequence[Spans], edges: NDArray[np.int64]) -> States:
     at = np.searchsorted(times, edges, "left").tolist()
     windows, states, sums = [], [], []
     for w, (a, b) in enumerate(pairwise(at)):
-        ns = _sums(code[a:b], span[a:b], len(found))
-        there = np.flatnonzero(ns)
+        spent = _sums(code[a:b], span[a:b], len(found))
+        there = np.flatnonzero(spent)
         windows.append(np.full(len(there), w, np.int64))
         states.append(there)
-        sums.append(ns[there])
+        sums.append(spent[there])
     active = np.zeros((len(found), len(sets)), np.bool_)
     active[:, filled] = found[:, np.arange(len(filled)) // _WORD] >> np.arange(len(filled)) % _WORD & 1
-    return States(*(np.concatenate([_EMPTY, *column]) for column in (windows, states, sums)), active)
+    window, state, ns = (np.concatenate([_EMPTY, *column]) for column in (windows, states, sums))
+    return States(window, state, ns, active)
 
 
 def unions(sets: Sequence[Spans]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:

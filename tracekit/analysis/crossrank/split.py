@@ -231,6 +231,6 @@ def _evenly(ns: Ints, on: NDArray[np.bool_], of: Ints) -> Ints:
     of: group of each column, ascending.
     """
     place = np.cumsum(on, axis=1)
-    before = (place - on)[:, np.searchsorted(of, of, "left")]
+    before: Ints = (place - on)[:, np.searchsorted(of, of, "left")]
     many = np.maximum(place[:, np.searchsorted(of, of, "right") - 1] - before, 1)
     return np.where(on, ns // many + (place - 1 - before < ns % many), 0)
