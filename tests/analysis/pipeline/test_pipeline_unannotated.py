@@ -40,7 +40,8 @@ def unannotated(source: Path, target: Path) -> Path:
 
 
 def tables(folder: Path) -> dict[str, list[dict[str, Any]]]:
-    return tk.analyze(folder, detail=False, workers=1).run.tables
+    run = tk.analyze(folder, detail=False, workers=1).run
+    return run.tables | {"pipeline": run.rows("pipeline")}
 
 
 @pytest.mark.parametrize(
