@@ -16,6 +16,7 @@ import numpy as np
 from tracekit.analysis.intervals import union
 from tracekit.analysis.pipeline.pace import pace_of
 from tracekit.analysis.pipeline.parts import Chunk, Mark, Message, RankPipeline
+from tracekit.analysis.pipeline.repeat import parts_of
 from tracekit.analysis.steps import launched_in
 from tracekit.model import CPU_DEVICE, NO_TIME, Kind
 
@@ -35,7 +36,7 @@ _FORWARD: Mark = ("F", None, None)
 _BACKWARD: Mark = ("B", None, None)
 INSIDE = frozenset({"tp", "sp", "cp", "ep", "etp"})
 """Strategies whose communication is part of a micro-batch's way through a stage."""
-SHORT, FEW, MOST_PARTS = 0.25, 2, 512
+SHORT, FEW = 0.25, 2
 """A chunk is compared that has this share of the mean compute of its kind, or where a step has so few of the kind."""
 USUAL, NOTICED_NS = 2, 5_000
 """A device waits when it idles so many times as long as usual between kernels, and at least so long."""
@@ -225,7 +226,7 @@ class _Work:
         return out
 
     def _repeats(self, chunks: list[Chunk], kept: Rows, first: Rows, last: Rows, origin: int) -> None:
-        """Tell of chunks that may be several entries the parts that repeat.
+        """Tell of chunks that may be several entries the parts they consist of.
 
         Those are the ones with twice the rows of the shortest of their kind, or the only one of its kind in a step.
         """
@@ -233,25 +234,25 @@ class _Work:
         for kind in "FB":
             mine = [i for i, c in enumerate(chunks) if c.kinds == kind]
             real = sum(chunks[i].compute for i in mine) / max(1, len(mine)) * SHORT
-            least = min((int(last[i] - first[i]) for i in mine if chunks[i].compute >= real), default=0)
-            for i in mine:
-                rows = kept[first[i] : last[i]]
-                if chunks[i].compute >= real and (len(rows) >= 2 * least or alone[chunks[i].step, kind] <= FEW):
-                    chunks[i].repeats = self._parts(rows, origin)
+            mine = [i for i in mine if chunks[i].compute >= real]
+            least = min((int(last[i] - first[i]) for i in mine), default=0)
+            if all(last[i] - first[i] < 2 * least and alone[chunks[i].step, kind] > FEW for i in mine):
+                continue
+            found = parts_of([self.name[kept[first[i] : last[i]]] for i in mine])
+            for i, (sizes, alike) in zip(mine, found, strict=True):
+                if sizes and (last[i] - first[i] >= 2 * least or alone[chunks[i].step, kind] <= FEW):
+                    chunks[i].alike, chunks[i].repeats = alike, self._parts(kept[first[i] : last[i]], sizes, origin)
 
-    def _parts(self, rows: Rows, origin: int) -> tuple[tuple[int, int, int], ...]:
-        """(ts, dur, compute) of the shortest parts that the names of these rows are a repetition of; () for none."""
-        names, n = self.name[rows], len(rows)
-        sizes = (d for d in range(1, n // 2 + 1) if n % d == 0 and names[d] == names[0])
-        size = next((d for d in sizes if np.array_equal(names[d:], names[:-d])), n)
-        if size == n or n // size > MOST_PARTS:
-            return ()
-        ts, end = self.ts[rows].reshape(-1, size), self.end[rows].reshape(-1, size)
-        compute = self.compute[rows].reshape(-1, size)
-        return tuple(
-            (int(a.min()) - origin, int(b.max() - a.min()), _length(a[c], b[c]))
-            for a, b, c in zip(ts, end, compute, strict=True)
-        )
+    def _parts(self, rows: Rows, sizes: tuple[int, ...], origin: int) -> tuple[tuple[int, int, int], ...]:
+        """(ts, dur, compute) of so many rows each."""
+        ts, end, compute = self.ts[rows], self.end[rows], self.compute[rows]
+        out, a = [], 0
+        for size in sizes:
+            here = slice(a, a + size)
+            low, high, active = ts[here], end[here], compute[here]
+            out.append((int(low.min()) - origin, int(high.max() - low.min()), _length(low[active], high[active])))
+            a += size
+        return tuple(out)
 
     def _runs(self, kept: NDArray[np.intp], first: NDArray[np.intp]) -> tuple[Flags, Ints, Ints, Ints, Ints]:
         """Of each run of `kept`, from its row in `first` to the next: whether it counts, step, ts, dur, ns of compute.
