@@ -81,7 +81,8 @@ def test_an_order_of_no_known_schedule_is_none_of_them() -> None:
 
 def test_runs_are_taken_apart_where_there_is_one_way() -> None:
     def runs(*texts: str) -> list[tuple[tuple[int, ...], bool]]:
-        return parts_of([np.frombuffer(t.encode(), np.uint8).astype(np.int32) for t in texts])
+        found = parts_of([np.frombuffer(t.encode(), np.uint8).astype(np.int32) for t in texts])
+        return [(sizes, alike) for sizes, alike, _ in found]
 
     assert runs("abc", "xy", "xyabcxy") == [((), True), ((), True), ((2, 3, 2), False)]
     assert runs("abab") == [((2, 2), True)]  # layers of one, or two

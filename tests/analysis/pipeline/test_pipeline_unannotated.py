@@ -137,3 +137,21 @@ def test_pairs_that_run_as_one_are_told_by_their_turns(tmp_path: Path, schedule:
         assert (row["schedule"], row["micro_batches"]) == (schedule, 2 * pp)
         true = truth["ranks"][str(row["rank"])]["steps"]["0"]["pipeline"]
         assert all(row[name] == pytest.approx(ns, abs=8 * EDGES) for name, ns in true.items())
+
+
+def test_a_cut_recording_is_no_shorter_job(shared: Path, tmp_path: Path) -> None:
+    """The first half of eight micro-batches looks much like four, but for messages that nobody receives."""
+    bare = unannotated(shared / "recordings" / "pp_1f1b2", tmp_path / "bare")
+    for path in bare.glob("rank*.json.gz"):
+        document = json.loads(gzip.decompress(path.read_bytes()))
+        spans = [e for e in document["traceEvents"] if e.get("ph") == "X"]
+        first = min(e["ts"] for e in spans)
+        last = max(e["ts"] + e["dur"] for e in spans if not e["name"].startswith("PyTorch Profiler"))
+        cut = first + 0.35 * (last - first)
+        document["traceEvents"] = [
+            e for e in document["traceEvents"] if e.get("ph") != "X" or e["ts"] + e["dur"] <= cut or e["cat"] == "Trace"
+        ]
+        path.write_bytes(gzip.compress(json.dumps(document).encode(), 1))
+    found = tables(bare)["bubble"]
+    assert found
+    assert {(b["schedule"], b["bubble_ns"], b["reason"]) for b in found} == {(None, None, "incomplete")}

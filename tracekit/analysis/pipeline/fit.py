@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections import Counter
 from itertools import groupby, islice
 from typing import TYPE_CHECKING
 
@@ -14,11 +15,11 @@ from tracekit.analysis.pipeline.recognise import Recognised
 from tracekit.theory.schedules import Kind, parts
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from tracekit.analysis.pipeline.forms import Form, Split
     from tracekit.analysis.pipeline.lines import Line
-    from tracekit.analysis.pipeline.parts import Chunk, RankPipeline
+    from tracekit.analysis.pipeline.parts import Chunk, Message, RankPipeline
     from tracekit.theory.schedules import Step
 
 SHARES = (0.0, 0.25, 0.4, 0.6)
@@ -32,13 +33,16 @@ backward is the longest."""
 def by_form(
     line: Line, ranks: Sequence[RankPipeline], step: int, known: Recognised
 ) -> tuple[Recognised, list[list[Chunk]]] | None:
-    """The schedule that would show the same between its sends, and the chunks of each rank; None without one.
+    """The schedule that would show the same between its sends, and the chunks of each rank; None without one,
+    or where messages lack one of their ends.
 
     Where nothing separates some of the entries, `ran` is None and the chunks are the pieces that were found.
     known: what was found action by action; it stands (None) unless its schedule would show something else.
     """
     place = {rank: p for p, rank in enumerate(line.ranks)}
-    peers = [[None if m.peer is None else place.get(m.peer) for m in part.messages] for part in ranks]
+    peers = [[_peer(m, p, place) for m in part.messages] for p, part in enumerate(ranks)]
+    if not _complete(ranks, peers, step):
+        return None
     for share in SHARES:
         rows = [pieces(part, step, share=share) for part in ranks]
         splits = [split(row, to) for row, to in zip(rows, peers, strict=True)]
@@ -59,6 +63,24 @@ def by_form(
     if len(whole) < len(found):
         return Recognised(name, first, None, none, nothing, "micro-batches-merged"), rows
     return Recognised(name, first, first, none, nothing), whole
+
+
+def _peer(m: Message, own: int, place: Mapping[int, int]) -> int | None:
+    """Place of the rank at a message's other end; of two ranks it is the other one."""
+    if m.peer is None and len(place) == 2:
+        return 1 - own
+    return None if m.peer is None else place.get(m.peer)
+
+
+def _complete(ranks: Sequence[RankPipeline], peers: Sequence[Sequence[int | None]], step: int) -> bool:
+    """Whether every message of a step has both of its ends: a recording that is cut may look like a shorter one."""
+    ends = [
+        (m.send, (own, to) if m.send else (to, own))
+        for own, (part, row) in enumerate(zip(ranks, peers, strict=True))
+        for m, to in zip(part.messages, row, strict=True)
+        if m.step == step
+    ]
+    return Counter(pair for send, pair in ends if send) == Counter(pair for send, pair in ends if not send)
 
 
 def aligned(one: Split, form: Form, rank: int) -> list[Chunk] | None:

@@ -6,6 +6,7 @@ on the rank, put together in one way only, can be cut there; and one that repeat
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,8 +19,9 @@ if TYPE_CHECKING:
 MOST_PARTS, MOST_RUNS = 512, 64
 
 
-def parts_of(runs: Sequence[NDArray[np.int32]]) -> list[tuple[tuple[int, ...], bool]]:
-    """Per run the numbers of rows of its parts, in order, and whether they are all alike; () for one that nothing cuts.
+def parts_of(runs: Sequence[NDArray[np.int32]]) -> list[tuple[tuple[int, ...], bool, int]]:
+    """Per run the numbers of rows of its parts, in order, () for one that nothing cuts; whether it but repeats itself;
+    and how many of the runs are the same.
 
     runs: names, int32 [n] each.
     """
@@ -31,7 +33,8 @@ def parts_of(runs: Sequence[NDArray[np.int32]]) -> list[tuple[tuple[int, ...], b
         found[text] = (made, False) if made else (_repeated(text), True)
         if not made and len(whole) < MOST_RUNS:
             whole.append(text)
-    return [found[text] for text in texts]
+    often = Counter(texts)
+    return [(*found[text], often[text]) for text in texts]
 
 
 def _made_of(text: bytes, whole: Sequence[bytes]) -> tuple[int, ...]:
