@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tracekit.analysis.distinct import distinct_rows
+from tracekit.analysis.distinct import distinct_rows, distinct_values
 
 
 @pytest.mark.parametrize("n", [0, 1, 2, 500])
@@ -28,3 +28,15 @@ def test_columns_as_wide_as_int64_are_not_packed_into_wrong_keys(seed: int) -> N
     rows = [tuple(row) for row in np.stack(columns, axis=1).tolist()]
     assert [tuple(row) for row in values.tolist()] == sorted(set(rows))
     assert [tuple(row) for row in values[which].tolist()] == rows
+
+
+@pytest.mark.parametrize(
+    ("few", "bits", "n"), [(1, 1, 5), (40, 30, 500), (300, 60, 2000), (100_000, 40, 100_000), (9, 63, 0)]
+)
+def test_values_as_unique_tells_them_apart(few: int, bits: int, n: int) -> None:
+    rng = np.random.default_rng(few)
+    values = rng.choice(rng.integers(0, (1 << bits) - 1, few, np.int64, endpoint=True), n)
+    found, which = distinct_values(values)
+    expected, inverse = np.unique(values, return_inverse=True)
+    assert found.tolist() == expected.tolist()
+    assert which.tolist() == inverse.tolist()

@@ -41,20 +41,35 @@ def plain(column: pa.ChunkedArray[Any], dtype: np.dtype[Any]) -> tuple[NDArray[A
 
 def plain_of(chunk: pa.Array[Any], dtype: np.dtype[Any]) -> tuple[NDArray[Any], NDArray[np.bool_]]:
     """The same of one chunk."""
-    validity, data = chunk.buffers()
-    n, at = len(chunk), chunk.offset
-    values = np.frombuffer(data, dtype, at + n)[at:].copy() if data is not None else np.zeros(n, dtype)
+    return view_of(chunk, dtype).copy(), _present(chunk)
+
+
+def view_of(chunk: pa.Array[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """The numbers of a chunk where they lie, read-only; nulls hold anything."""
+    data, n, at = chunk.buffers()[1], len(chunk), chunk.offset
+    return np.frombuffer(data, dtype, at + n)[at:] if data is not None else np.zeros(n, dtype)
+
+
+def _present(chunk: pa.Array[Any]) -> NDArray[np.bool_]:
+    validity, n, at = chunk.buffers()[0], len(chunk), chunk.offset
     if validity is None or not chunk.null_count:
-        return values, np.ones(n, np.bool_)
+        return np.ones(n, np.bool_)
     bits = np.unpackbits(np.frombuffer(validity, np.uint8), count=at + n, bitorder="little")
-    return values, bits[at:].astype(np.bool_)
+    return bits[at:].astype(np.bool_)
+
+
+def view(column: pa.ChunkedArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """A number column without nulls, where it lies in the file if it is in one piece."""
+    parts = [view_of(chunk, dtype) for chunk in column.chunks]
+    return parts[0] if len(parts) == 1 else np.concatenate([np.empty(0, dtype), *parts])
 
 
 def numbers_of(column: pa.ChunkedArray[Any]) -> NDArray[np.int64]:
     """An integer column as int64; null = `NO_TIME`."""
     values, present = plain(column, np.dtype(np.int32 if column.type == pa.int32() else np.int64))
     out = values.astype(np.int64, copy=False)
-    out[~present] = NO_TIME
+    if column.null_count:
+        out[~present] = NO_TIME
     return out
 
 
@@ -70,6 +85,7 @@ def codes_of(column: pa.ChunkedArray[Any]) -> tuple[NDArray[np.int32], list[str]
     if not column.num_chunks:
         return np.empty(0, np.int32), []
     chunk = column.chunk(0)
-    found, present = plain(pa.chunked_array([chunk.indices]), np.dtype(np.int32))
-    found[~present] = -1
+    found, present = plain_of(chunk.indices, np.dtype(np.int32))
+    if chunk.null_count:
+        found[~present] = -1
     return found, [str(word) for word in chunk.dictionary.to_pylist()]

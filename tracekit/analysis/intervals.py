@@ -5,11 +5,14 @@ Nothing assumes that activities of a stream are serial: every total is the lengt
 
 from __future__ import annotations
 
+from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from msgspec import Struct
+
+from tracekit.analysis.distinct import distinct_rows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,8 +21,6 @@ if TYPE_CHECKING:
 
 _WORD = 60
 """Sets in one word of a state mask."""
-_SMALL = 16
-"""Masks of up to this many bits are told apart by counting, longer ones by sorting."""
 _EXACT_SUM = 1 << 53
 
 Spans = tuple["NDArray[np.int64]", "NDArray[np.int64]"]
@@ -74,17 +75,23 @@ def covered(spans: Spans, times: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.where(at > 0, before[at - 1] + into, 0)
 
 
-class States(Struct):
+class States(Struct, dict=True):
     """Time by (window, concurrency state).
 
-    Row r: `ns[r]` ns of window `window[r]` in which exactly the sets `members[state[r]]` are active
-    (the empty tuple: none). Times of one window sum to its length.
+    Row r: `ns[r]` ns of window `window[r]` in which exactly the sets of row `state[r]` of `active` (states × sets)
+    are active. Times of one window sum to its length.
     """
 
     window: NDArray[np.int64]
     state: NDArray[np.int64]
     ns: NDArray[np.int64]
-    members: list[tuple[int, ...]]
+    active: NDArray[np.bool_]
+
+    @cached_property
+    def members(self) -> list[tuple[int, ...]]:
+        """Active sets of each state, ascending; the empty tuple: none."""
+        every = np.arange(self.active.shape[1])
+        return [tuple(every[row].tolist()) for row in self.active]
 
 
 def time_by_state(sets: Sequence[Spans], edges: NDArray[np.int64]) -> States:
@@ -93,81 +100,83 @@ def time_by_state(sets: Sequence[Spans], edges: NDArray[np.int64]) -> States:
     edges: ascending int64, n+1 values. Every boundary of a union flips the bit of its set, so one running
     exclusive-or over the merged boundaries is the state after each. O(n log n) in the intervals.
     """
-    times, which = _boundaries([union(ts, end) for ts, end in sets], edges)
-    masks = [_masks(which, len(sets), first) for first in range(0, max(len(sets), 1), _WORD)]
-    words = None
-    if len(masks) == 1 and masks[0].dtype.itemsize > 2:  # told apart once for all windows, then by counting
-        words, code = np.unique(masks[0], return_inverse=True)
-        masks = [code.astype(np.int64)]
+    filled = [i for i, (ts, _) in enumerate(sets) if len(ts)]
+    times, which = _boundaries([sets[i] for i in filled], edges)
+    masks = [_masks(which, len(filled), first) for first in range(0, max(len(filled), 1), _WORD)]
+    found, code = distinct_rows(masks)
     span = np.diff(times)
     at = np.searchsorted(times, edges, "left").tolist()
     windows, states, sums = [], [], []
-    number: dict[tuple[int, ...], int] = {}
     for w, (a, b) in enumerate(pairwise(at)):
-        found, ns = _time_of([m[a:b] for m in masks], span[a:b], words)
-        states += [number.setdefault(mask, len(number)) for mask in found]
-        windows += [w] * len(found)
-        sums.append(ns)
-    ns = np.concatenate(sums) if sums else _EMPTY
-    return States(np.array(windows, np.int64), np.array(states, np.int64), ns, [_members(m) for m in number])
+        spent = _sums(code[a:b], span[a:b], len(found))
+        there = np.flatnonzero(spent)
+        windows.append(np.full(len(there), w, np.int64))
+        states.append(there)
+        sums.append(spent[there])
+    active = np.zeros((len(found), len(sets)), np.bool_)
+    active[:, filled] = found[:, np.arange(len(filled)) // _WORD] >> np.arange(len(filled)) % _WORD & 1
+    window, state, ns = (np.concatenate([_EMPTY, *column]) for column in (windows, states, sums))
+    return States(window, state, ns, active)
 
 
-def _boundaries(unions: Sequence[Spans], edges: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """All boundaries in order of time, and the set of each (`len(unions)` = an edge); equal times in any order.
+def unions(sets: Sequence[Spans]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """(starts, ends, set) of the unions of all sets, one set after the other.
+
+    Where it fits, the number of the set rides in the high bits of the times, and one `union` serves all.
+    """
+    which = np.repeat(np.arange(len(sets)), [len(ts) for ts, _ in sets])
+    ts, end = (np.concatenate([_EMPTY, *column]) for column in zip(*sets, strict=True)) if sets else (_EMPTY, _EMPTY)
+    low = int(min(ts.min(initial=_LATEST), end.min(initial=_LATEST)))
+    bits = (int(end.max(initial=low)) - low).bit_length()
+    if bits + len(sets).bit_length() < _PACKED:
+        place = (which << bits) - low
+        starts, ends = union(ts + place, end + place)
+        owner = starts >> bits
+        place = low - (owner << bits)
+        return starts + place, ends + place, owner
+    parts = [union(*pair) for pair in sets]
+    starts, ends = (np.concatenate([_EMPTY, *column]) for column in zip(*parts, strict=True))
+    return starts, ends, np.repeat(np.arange(len(parts)), [len(starts) for starts, _ in parts])
+
+
+def _boundaries(sets: Sequence[Spans], edges: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """All boundaries of unions in order of time, and the set of each (`len(sets)` = an edge); equal times in any order.
 
     Where it fits, the number of the set rides in the low bits of the time, and one plain sort orders both.
     """
-    parts = [(edge, i) for i, pair in enumerate(unions) for edge in pair if len(edge)]
-    parts.append((edges, len(unions)))
-    low = min((int(edge[0]) for edge, _ in parts if len(edge)), default=0)
-    high = max((int(edge[-1]) for edge, _ in parts if len(edge)), default=0)
-    bits = len(unions).bit_length()
-    if (high - low).bit_length() + bits < 63:
-        packed = np.concatenate([(edge - low << bits) | i for edge, i in parts])
+    starts, ends, owner = unions(sets)
+    times = np.concatenate([starts, ends, edges])
+    which = np.concatenate([owner, owner, np.full(len(edges), len(sets), np.int64)])
+    low = int(times.min(initial=_LATEST))
+    bits = len(sets).bit_length()
+    if (int(times.max(initial=low)) - low).bit_length() + bits < _PACKED:
+        packed = times - low << bits
+        packed |= which
         packed.sort(kind="stable")  # merges the runs, each of them sorted
         return (packed >> bits) + low, packed & (1 << bits) - 1
-    times = np.concatenate([edge for edge, _ in parts])
-    which = np.repeat(np.array([i for _, i in parts], np.int64), [len(edge) for edge, _ in parts])
     order = np.argsort(times, kind="stable")
     return times[order], which[order]
+
+
+_LATEST = np.iinfo(np.int64).max
+_PACKED = 63
+"""Bits for two numbers in one int64."""
 
 
 def _masks(which: NDArray[np.int64], n_sets: int, first: int) -> NDArray[Any]:
     """Bit mask of the active sets first … first+59 after each boundary, in the narrowest type."""
     bits = min(n_sets - first, _WORD)
-    kind = np.uint8 if bits <= 8 else np.uint16 if bits <= _SMALL else np.int64
+    kind = np.uint8 if bits <= 8 else np.uint16 if bits <= 16 else np.int64
     flip = np.zeros(n_sets + 1, kind)
     flip[first : first + bits] = [1 << i for i in range(bits)]
     return np.bitwise_xor.accumulate(flip[which])
-
-
-def _time_of(
-    masks: list[NDArray[Any]], span: NDArray[np.int64], words: NDArray[np.int64] | None
-) -> tuple[list[tuple[int, ...]], NDArray[np.int64]]:
-    """Distinct states (one mask a word) of a stretch that last, ascending, and the time in each.
-
-    words: what the masks are positions in; None = themselves.
-    """
-    if len(masks) == 1:
-        ns = _sums(masks[0], span, 0)
-        found = np.flatnonzero(ns)
-        return [(m,) for m in (found if words is None else words[found]).tolist()], ns[found]
-    live = np.flatnonzero(span)
-    rows = np.stack([m[live].astype(np.int64) for m in masks], axis=1)
-    values, inverse = np.unique(rows, axis=0, return_inverse=True)
-    return [tuple(v) for v in values.tolist()], _sums(inverse.reshape(-1), span[live], len(values))
-
-
-def _members(mask: tuple[int, ...]) -> tuple[int, ...]:
-    """Sets of a state, ascending."""
-    return tuple(word * _WORD + i for word, m in enumerate(mask) for i in range(m.bit_length()) if m >> i & 1)
 
 
 def _sums(key: NDArray[Any], span: NDArray[np.int64], size: int) -> NDArray[np.int64]:
     """Sum of span by key. Float sums of integers are exact while the total stays below 2^53 ns (104 days)."""
     if int(span.sum()) < _EXACT_SUM:
         return np.bincount(key, weights=span, minlength=size).astype(np.int64)
-    out = np.zeros(max(size, int(key.max()) + 1), np.int64)
+    out = np.zeros(size, np.int64)
     np.add.at(out, key, span)
     return out
 

@@ -46,12 +46,18 @@ def test_idle_time_is_the_simulators(tmp_path: Path, schedule: str, framework: s
         assert abs(row["unexplained_ns"]) <= 1000
 
 
-@pytest.mark.parametrize(("schedule", "batches"), [("ZB-H1", "8"), ("ZBVZeroBubble", "4"), ("DualPipeV", "9")])
-def test_halves_of_a_backward_need_no_names_to_be_work(tmp_path: Path, schedule: str, batches: str) -> None:
-    """Names of Megatron tell no weight gradients: no schedule and no causes, but the bubble is that of the work."""
-    found = simulated(tmp_path, schedule, "megatron", "--micro-batches", batches)
-    assert {(r["schedule"], r["schedule_ns"], r["reason"]) for r in found["bubble"]} == {(None, None, "backward-split")}
+@pytest.mark.parametrize(
+    ("schedule", "pp", "batches"),
+    [("ZB-H1", 4, "8"), ("ZBVZeroBubble", 4, "4"), ("DualPipeV", 4, "9"), ("DualPipe", 2, "4"), ("DualPipeV", 2, "4"),
+     ("DualPipe", 4, "8")],
+)  # fmt: skip
+def test_halves_of_a_backward_need_no_names_to_be_work(tmp_path: Path, schedule: str, pp: int, batches: str) -> None:
+    """Names of Megatron tell forwards alone: the schedule shows between its sends, and the bubble is that of the work."""
+    found = simulated(tmp_path, schedule, "megatron", "--micro-batches", batches, pp=pp)
+    assert len(found["bubble"]) == pp
     for row in found["bubble"]:
+        assert schedule in row["schedule"].split("|")
+        assert row["reason"] in (None, "micro-batches-merged")
         true = found["truth"]["ranks"][str(row["rank"])]["steps"]["0"]["pipeline"]
         for name, ns in true.items():
             assert row[name] == pytest.approx(ns, abs=EDGES)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from msgspec import Struct, field
 
-from tracekit.analysis.arrays import codes_of, mapped, numbers_of, plain
+from tracekit.analysis.arrays import codes_of, mapped, numbers_of, plain, view
 from tracekit.model import NO_TIME
 
 if TYPE_CHECKING:
@@ -23,7 +24,16 @@ _NUMBERS = (
 )  # fmt: skip
 
 
-class RankInput(Struct):
+class Busy(Struct):
+    """The columns of `busy.busy_table`, where they lie in the file."""
+
+    device: NDArray[np.int32]
+    call: NDArray[np.int32]
+    ts: NDArray[np.int64]
+    dur: NDArray[np.int64]
+
+
+class RankInput(Struct, dict=True):
     """One analysed recording: `files` from the worker, `shift` ns from its own times to the run's axis.
 
     comparable: its times are Unix times (else only durations compare). steps, totals: rows of those tables
@@ -37,6 +47,13 @@ class RankInput(Struct):
     comparable: bool = False
     steps: list[Row] = field(default_factory=list)
     totals: list[Row] = field(default_factory=list)
+
+    @cached_property
+    def busy(self) -> Busy:
+        """Its device work."""
+        table = mapped(self.files["busy"])
+        device, call = (view(table.column(n), np.dtype(np.int32)) for n in ("device", "call"))
+        return Busy(device, call, *(view(table.column(n), np.dtype(np.int64)) for n in ("ts_ns", "dur_ns")))
 
     @property
     def markers(self) -> bool:
@@ -122,23 +139,19 @@ def load(one: RankInput) -> RankCalls:
     for name in ("call_ts_ns", "ts_ns"):
         known = number[name] != NO_TIME
         number[name][known] += one.shift
-    low, high = hull(one.files["busy"])
+    low, high = _hull(one.busy.ts)
     return RankCalls(
         one.rank, one.host, one.comparable, one.markers, (low + one.shift, high + one.shift), text, number, comms,
         has_comms,
     )  # fmt: skip
 
 
-def hull(path: str) -> tuple[int, int]:
-    """First and last start of device activity in a `busy` file, on the recording's own axis.
+def _hull(begins: NDArray[np.int64]) -> tuple[int, int]:
+    """First and last start of device activity, on the recording's own axis.
 
     Not the last end: what runs beyond the end of a recording says nothing about what began then.
     """
-    table = mapped(path)
-    if not table.num_rows:
-        return 0, 0
-    start, _ = plain(table.column("ts_ns"), np.dtype(np.int64))
-    return int(start.min()), int(start.max())
+    return (int(begins.min()), int(begins.max())) if len(begins) else (0, 0)
 
 
 def distinct(values: NDArray[Any]) -> list[int]:

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tracekit.analysis.arrays import mapped, plain
 from tracekit.analysis.crossrank.busy import COMPUTE, FUSED
 from tracekit.analysis.intervals import covered, running, union
 from tracekit.model import NO_TIME
@@ -74,9 +73,7 @@ class Lapse:
 
 def _compute(one: RankInput) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Union of compute on all devices of a recording, on the run's axis."""
-    table = mapped(one.files["busy"])
-    code, _ = plain(table.column("call"), np.dtype(np.int32))
-    start, _ = plain(table.column("ts_ns"), np.dtype(np.int64))
-    dur, _ = plain(table.column("dur_ns"), np.dtype(np.int64))
-    rows = np.isin(code, (COMPUTE, FUSED))
-    return union(start[rows] + one.shift, start[rows] + dur[rows] + one.shift)
+    busy = one.busy
+    rows = (busy.call == COMPUTE) | (busy.call == FUSED)
+    start = busy.ts[rows] + one.shift
+    return union(start, start + busy.dur[rows])

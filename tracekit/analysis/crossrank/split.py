@@ -7,18 +7,16 @@ these instants, so their three parts add up to `attributed_ns`.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from msgspec import Struct, field
 
 from tracekit.analysis.accounting import UNKNOWN, RowKey
-from tracekit.analysis.arrays import mapped, plain
 from tracekit.analysis.crossrank.busy import COMPUTE, COPY, FUSED
 from tracekit.analysis.crossrank.columns import distinct
-from tracekit.analysis.intervals import share_evenly, time_by_state
+from tracekit.analysis.intervals import time_by_state
 from tracekit.model import NO_TIME
 
 if TYPE_CHECKING:
@@ -27,8 +25,12 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tracekit.analysis.crossrank.columns import RankInput
+    from tracekit.analysis.intervals import Spans, States
+
+    Ints = NDArray[np.int64]
 
 Row = dict[str, Any]
+Key = TypeVar("Key", RowKey, str)
 WAIT, TRANSFER, UNSPLIT = 0, 1, 2
 Parts = list[int]
 """[waiting, transfer, not split], ns."""
@@ -71,43 +73,36 @@ def split_rank(
     keys: rows of labels, each once; key: position there of each call's; start, wait: int64 ns of each call on the
     recording's own axis, wait `NO_TIME` where it has none.
     """
-    table = mapped(one.files["busy"])
-    device, call = (plain(table.column(n), np.dtype(np.int32))[0] for n in ("device", "call"))
-    ts, dur = (plain(table.column(n), np.dtype(np.int64))[0] for n in ("ts_ns", "dur_ns"))
-    end = ts + dur
+    busy = one.busy
     out = RankSplit()
-    for number in distinct(device):
+    for number in distinct(busy.device):
         steps = [s for s in one.steps if s["device"] == number]
-        here = device == number
+        here = busy.device == number
         if not steps:
             continue
-        begin, finish, owner = ts[here], end[here], call[here]
+        begin, owner = busy.ts[here], busy.call[here]
+        finish = begin + busy.dur[here]
         low, high = int(begin.min()), int(finish.max())
         edges = np.array([low, steps[0]["ts_ns"], *(s["ts_ns"] + s["dur_ns"] for s in steps), high], np.int64)
-        windows = _windows(begin, finish, owner, keys, key, start, wait, edges)
-        total: dict[str, Split] = defaultdict(Split)
-        for window in windows:
-            for (strategy, _, _), part in window.rows.items():
-                _add(total[strategy].attributed, part.attributed)
-            for strategy, part in window.strategies.items():
-                _add(total[strategy].total, part.total)
-        out.strategies[number] = dict(total)
-        for step, window in zip(steps, windows[1:-1], strict=True):
-            out.rows[number, step["step"]] = window.rows
+        names, sets = _sets(begin, finish, owner, keys, key, start, wait)
+        words = [*dict.fromkeys(strategy for strategy, _, _ in names)]
+        of = np.array([words.index(strategy) for strategy, _, _ in names], np.int64)
+        booked = _booked(of, time_by_state(sets, edges), len(edges) - 1)
+        attributed = np.zeros((len(words), 3), np.int64)
+        np.add.at(attributed, of, booked.shares.sum(axis=0))
+        out.strategies[number] = _splits(words, booked.strategies.sum(axis=0), attributed)
+        for step, *parts in zip(steps, booked.rows[1:-1], booked.shares[1:-1], strict=True):
+            out.rows[number, step["step"]] = _splits(names, *parts)
     return out
 
 
-def _add(into: Parts, what: Parts) -> None:
-    for i, ns in enumerate(what):
-        into[i] += ns
+def _splits(names: Sequence[Key], total: Ints, attributed: Ints) -> dict[Key, Split]:
+    """Those that have any time. total, attributed: names × parts."""
+    columns = zip(names, total.tolist(), attributed.tolist(), strict=True)
+    return {name: Split(every, own) for name, every, own in columns if any(every)}
 
 
-class _Window(Struct):
-    rows: dict[RowKey, Split] = field(default_factory=lambda: defaultdict(Split))
-    strategies: dict[str, Split] = field(default_factory=lambda: defaultdict(Split))
-
-
-def _windows(
+def _sets(
     ts: NDArray[np.int64],
     end: NDArray[np.int64],
     call: NDArray[np.int32],
@@ -115,9 +110,8 @@ def _windows(
     key: NDArray[np.int64],
     start: NDArray[np.int64],
     wait: NDArray[np.int64],
-    edges: NDArray[np.int64],
-) -> list[_Window]:
-    """One sweep over the same sets as the accounting and, for each row, its waiting and its transferring parts."""
+) -> tuple[list[RowKey], list[Spans]]:
+    """(rows in order; the sets of the accounting, then the waiting and the transferring part of each row)."""
     others = [np.flatnonzero(call == k) for k in (COMPUTE, FUSED, COPY)]
     sets = [(ts[rows], end[rows]) for rows in others]
     comm = np.flatnonzero((call != COMPUTE) & (call != FUSED) & (call != COPY))
@@ -125,12 +119,13 @@ def _windows(
     safe = np.where(owner >= 0, owner, len(key))
     found = np.append(key, len(keys))[safe]  # calls of no label: as a key of their own
     words = [*keys, UNKNOWN]
-    used = distinct(found)
+    used = np.flatnonzero(np.bincount(found, minlength=len(words))).tolist()
     names = sorted({words[k] for k in used})
-    code_of = np.full(len(words), -1, np.int64)
+    code_of = np.full(len(words), -1, np.int16)
     code_of[used] = [names.index(words[k]) for k in used]
-    order = np.argsort(code_of[found].astype(np.int16), kind="stable")
-    comm, safe, code = comm[order], safe[order], code_of[found][order]
+    code = code_of[found]
+    order = np.argsort(code, kind="stable")
+    comm, safe, code = comm[order], safe[order], code[order]
     begin, stop = ts[comm], end[comm]
     waited = np.append(wait, NO_TIME)[safe]
     has = waited != NO_TIME
@@ -140,51 +135,102 @@ def _windows(
     for own, low, high in ((code, begin, stop), (code[has], a, middle), (code[has], middle, b)):
         cuts = np.searchsorted(own, np.arange(len(names) + 1)).tolist()
         sets += [(low[i:j], high[i:j]) for i, j in pairwise(cuts)]
-    states = time_by_state(sets, edges)
-    windows = [_Window() for _ in range(len(edges) - 1)]
-    coarse: dict[tuple[int, tuple[int, ...]], list[tuple[int, frozenset[int]]]] = defaultdict(list)
-    first_part = 3 + len(names)
-    members = [(tuple(m for m in found if m < first_part), frozenset(found)) for found in states.members]
-    for w, state, ns in zip(states.window.tolist(), states.state.tolist(), states.ns.tolist(), strict=True):
-        base, every = members[state]
-        coarse[w, base].append((ns, every))
-    for (w, base), fine in coarse.items():
-        active = [m - 3 for m in base if m >= 3]
-        if active:
-            _book(windows[w], names, 0 in base, active, fine)
-    return windows
+    return names, sets
 
 
-def _book(
-    window: _Window, names: list[RowKey], compute: bool, active: list[int], fine: list[tuple[int, frozenset[int]]]
-) -> None:
-    """Book one state of the accounting, divided by the finer states it consists of.
+class _Active(Struct):
+    """What is active in each of s states, with n rows of t strategies.
+
+    base: number of the state of the accounting that it is part of (s); part: of each row, -1 = not active (s × n);
+    together: the same of each strategy (s × t); compute: whether there is compute (s).
+    """
+
+    base: Ints
+    part: Ints
+    together: Ints
+    compute: NDArray[np.bool_]
+
+
+def _active(there: NDArray[np.bool_], of: Ints) -> _Active:
+    """there: states × sets, as `_sets` has them; of: strategy of each row."""
+    n = len(of)
+    rows, waiting, moving = (there[:, _ACCOUNTED + i * n : _ACCOUNTED + (i + 1) * n] for i in range(3))
+    part = np.where(rows, np.where(moving, TRANSFER, np.where(waiting, WAIT, UNSPLIT)), -1)
+    together = np.full((len(there), int(of.max(initial=-1)) + 1), -1, np.int64)
+    for which in (UNSPLIT, WAIT, TRANSFER):  # the last one found counts
+        state, row = np.nonzero(part == which)
+        together[state, of[row]] = which
+    number: dict[bytes, int] = {}
+    base = [number.setdefault(sets.tobytes(), len(number)) for sets in there[:, : _ACCOUNTED + n]]
+    return _Active(np.array(base, np.int64), part, together, there[:, 0])
+
+
+class _Booked(Struct):
+    """Time of w windows by part: of each row (w × n × 3), of each strategy (w × t × 3), and the shares of rows in the
+    exposed time (w × n × 3).
+    """
+
+    rows: Ints
+    strategies: Ints
+    shares: Ints
+
+
+def _booked(of: Ints, states: States, windows: int) -> _Booked:
+    """Book every state of the accounting, divided by the finer states it consists of.
 
     The shares are those of the accounting (same states, same order of names); each is cut at running sums, so that
-    its parts add up to it.
+    its parts add up to it. of: strategy of each row.
     """
-    ns = sum(t for t, _ in fine)
-    strategies = sorted({names[i][0] for i in active})
-    shares = [0] * len(strategies) if compute else share_evenly(ns, len(strategies))
-    for strategy, share in zip(strategies, shares, strict=True):
-        own = [i for i in active if names[i][0] == strategy]  # `names` are in order, and so are these
-        parts = [[_part(members, i, len(names)) for _, members in fine] for i in own]
-        total = window.strategies[strategy].total
-        for (t, _), *of in zip(fine, *parts, strict=True):
-            total[TRANSFER if TRANSFER in of else min(of)] += t  # waiting before not split
-        for i, mine, amount in zip(own, parts, share_evenly(share, len(own)), strict=True):
-            row = window.rows[names[i]]
-            before = run = 0
-            for (t, _), part in zip(fine, mine, strict=True):
-                row.total[part] += t
-                run += t
-                upto = amount * run // ns if ns else 0
-                row.attributed[part] += upto - before
-                before = upto
+    active = _active(states.active, of)
+    order = np.argsort(states.window * len(active.base) + active.base[states.state], kind="stable")
+    window, state, ns = states.window[order], states.state[order], states.ns[order]
+    base = active.base[state]
+    first = np.flatnonzero(np.append(True, (np.diff(window) != 0) | (np.diff(base) != 0))[: len(ns)])
+    own = np.repeat(np.arange(len(first)), np.diff(first, append=len(ns)))
+    before = np.cumsum(ns) - ns
+    every = np.add.reduceat(ns, first) if len(first) else ns
+    run = before - before[first][own] + ns
+    amount = _shares(active, of, state[first], every)[own]
+    wide = object if int(every.max(initial=0)) >= _PRODUCT else np.int64
+    upto = (amount.astype(wide) * run[:, None] // every[own][:, None]).astype(np.int64)
+    cut = np.diff(upto, axis=0, prepend=0)
+    cut[first] = upto[first]
+    return _Booked(
+        _added(active.part[state], window, ns[:, None], windows),
+        _added(active.together[state], window, ns[:, None], windows),
+        _added(active.part[state], window, cut, windows),
+    )
 
 
-def _part(members: frozenset[int], i: int, n: int) -> int:
-    """Which part of row i (of n) is active in a fine state."""
-    if 3 + 2 * n + i in members:
-        return TRANSFER
-    return WAIT if 3 + n + i in members else UNSPLIT
+_ACCOUNTED = 3
+"""Sets before those of rows: compute, fused, copies."""
+_PRODUCT = 3_000_000_000
+"""Two times (ns) below it have a product that fits into int64."""
+
+
+def _added(part: Ints, window: Ints, values: Ints, windows: int) -> Ints:
+    """Values (r × n, or r × 1) added up by window and part (windows × n × 3). part: -1 = none (r × n)."""
+    r, i = np.nonzero(part >= 0)
+    out = np.zeros((windows, part.shape[1], 3), np.int64)
+    np.add.at(
+        out.reshape(-1), (window[r] * part.shape[1] + i) * 3 + part[r, i], np.broadcast_to(values, part.shape)[r, i]
+    )
+    return out
+
+
+def _shares(active: _Active, of: Ints, state: Ints, ns: Ints) -> Ints:
+    """What each row is given (× n) of times in states: even shares of strategies, and even ones of rows in them."""
+    one = np.zeros(active.together.shape[1], np.int64)
+    share = np.where(active.compute[state], 0, ns)[:, None]
+    return _evenly(_evenly(share, active.together[state] >= 0, one)[:, of], active.part[state] >= 0, of)
+
+
+def _evenly(ns: Ints, on: NDArray[np.bool_], of: Ints) -> Ints:
+    """`share_evenly` of times among the columns that are on, within each group of columns; 0 for the others.
+
+    of: group of each column, ascending.
+    """
+    place = np.cumsum(on, axis=1)
+    before: Ints = (place - on)[:, np.searchsorted(of, of, "left")]
+    many = np.maximum(place[:, np.searchsorted(of, of, "right") - 1] - before, 1)
+    return np.where(on, ns // many + (place - 1 - before < ns % many), 0)

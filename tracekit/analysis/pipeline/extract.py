@@ -8,6 +8,7 @@ annotated (Megatron's `forward_step`), the backwards come from there.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -28,11 +29,14 @@ if TYPE_CHECKING:
 
     Ints = NDArray[np.int64]
     Flags = NDArray[np.bool_]
+    Rows = NDArray[np.intp]
 
 _FORWARD: Mark = ("F", None, None)
 _BACKWARD: Mark = ("B", None, None)
 INSIDE = frozenset({"tp", "sp", "cp", "ep", "etp"})
 """Strategies whose communication is part of a micro-batch's way through a stage."""
+SHORT, FEW, MOST_PARTS = 0.25, 2, 512
+"""A chunk is compared that has this share of the mean compute of its kind, or where a step has so few of the kind."""
 USUAL, NOTICED_NS = 2, 5_000
 """A device waits when it idles so many times as long as usual between kernels, and at least so long."""
 _TOLD = re.compile(r"PP:(?P<stage>\d{1,9})(?P<op>SEND|RECV)_(?P<kind>[FB])(?P<mb>\d{1,9})")
@@ -161,23 +165,27 @@ class _Work:
         if last >= 0 and waits[last] > span.start:
             after = int(np.searchsorted(self.launch, waits[last], "left"))
             a = after if after < b else a
-        chunk = self._chunk(a, b, span.actions, origin)
+        chunk = self._chunk(a, b, span, origin)
         if chunk is not None:
             return chunk
         at = int(launched_in(np.array([span.start], np.int64), self._markers)[0])
         if at < 0:
             return None
         ts = span.start if self.source == "operators" else int(self.end[:a].max(initial=span.start))
-        return Chunk(span.actions, self._markers[at].step if self._markers else 0, ts - origin, 0, 0, "annotation")
+        return Chunk(span.actions, self._markers[at].step if self._markers else 0, ts - origin, 0, 0, "annotation",
+                     launch=span.start - origin, until=span.end - origin)  # fmt: skip
 
-    def _chunk(self, a: int, b: int, actions: tuple[Mark, ...], origin: int) -> Chunk | None:
+    def _chunk(self, a: int, b: int, span: ChunkSpan, origin: int) -> Chunk | None:
         """Rows a … b as one chunk; None without compute or outside every step."""
         rows = np.arange(a, b)
         computes = rows[self.compute[rows]] if len(rows) else rows
         if not len(computes) or (step := self._step_at(int(self.marker[rows[0]]))) is None:
             return None
         ts, end = int(self.ts[rows].min()), int(self.end[rows].max())
-        return Chunk(actions, step, ts - origin, end - ts, _length(self.ts[computes], self.end[computes]), "annotation")
+        return Chunk(
+            span.actions, step, ts - origin, end - ts, _length(self.ts[computes], self.end[computes]), "annotation",
+            launch=span.start - origin, until=span.end - origin,
+        )  # fmt: skip
 
     def between(self, calls: list[Call], spans: PipelineSpans, on_host: bool, origin: int) -> list[Chunk]:
         """Runs of rows of one kind that no message, step or optimizer interrupts.
@@ -204,13 +212,46 @@ class _Work:
         arrived, left_by = here - sends_by[here], left - sends_by[left]
         some, step, ts, dur, compute = self._runs(kept, first)
         passed = (left_by, arrived, sends_by[here], sends_by[right])
-        columns = (first - 1, backward[first], *passed, step, ts - origin, dur, compute)
+        ends = np.append(first[1:], len(kept))
+        called = (self.launch[kept[first]] - origin, self.launch[kept[ends - 1]] - origin)
+        columns = (first - 1, backward[first], *passed, step, ts - origin, dur, compute, *called)
         out = []
         marks = ((_FORWARD,), (_BACKWARD,))
-        for a, b, r0, r1, s0, s1, step_of, begin, ns, active in zip(*(c[some].tolist() for c in columns), strict=True):
+        rows = zip(*(c[some].tolist() for c in columns), strict=True)
+        for a, b, r0, r1, s0, s1, step_of, begin, ns, active, host, until in rows:
             before, after = (*received[r0:r1], *waited.get(a, ())), tuple(sent[s0:s1])
-            out.append(Chunk(marks[b], step_of, begin, ns, active, self.source, before, after))
+            out.append(Chunk(marks[b], step_of, begin, ns, active, self.source, before, after, host, until))
+        self._repeats(out, kept, first[some], ends[some], origin)
         return out
+
+    def _repeats(self, chunks: list[Chunk], kept: Rows, first: Rows, last: Rows, origin: int) -> None:
+        """Tell of chunks that may be several entries the parts that repeat.
+
+        Those are the ones with twice the rows of the shortest of their kind, or the only one of its kind in a step.
+        """
+        alone = Counter((c.step, c.kinds) for c in chunks if c.compute)
+        for kind in "FB":
+            mine = [i for i, c in enumerate(chunks) if c.kinds == kind]
+            real = sum(chunks[i].compute for i in mine) / max(1, len(mine)) * SHORT
+            least = min((int(last[i] - first[i]) for i in mine if chunks[i].compute >= real), default=0)
+            for i in mine:
+                rows = kept[first[i] : last[i]]
+                if chunks[i].compute >= real and (len(rows) >= 2 * least or alone[chunks[i].step, kind] <= FEW):
+                    chunks[i].repeats = self._parts(rows, origin)
+
+    def _parts(self, rows: Rows, origin: int) -> tuple[tuple[int, int, int], ...]:
+        """(ts, dur, compute) of the shortest parts that the names of these rows are a repetition of; () for none."""
+        names, n = self.name[rows], len(rows)
+        sizes = (d for d in range(1, n // 2 + 1) if n % d == 0 and names[d] == names[0])
+        size = next((d for d in sizes if np.array_equal(names[d:], names[:-d])), n)
+        if size == n or n // size > MOST_PARTS:
+            return ()
+        ts, end = self.ts[rows].reshape(-1, size), self.end[rows].reshape(-1, size)
+        compute = self.compute[rows].reshape(-1, size)
+        return tuple(
+            (int(a.min()) - origin, int(b.max() - a.min()), _length(a[c], b[c]))
+            for a, b, c in zip(ts, end, compute, strict=True)
+        )
 
     def _runs(self, kept: NDArray[np.intp], first: NDArray[np.intp]) -> tuple[Flags, Ints, Ints, Ints, Ints]:
         """Of each run of `kept`, from its row in `first` to the next: whether it counts, step, ts, dur, ns of compute.

@@ -12,7 +12,9 @@ class Chunk(Struct):
     """Work of one entry of a rank's order: its actions (two that run as one), [ts, ts + dur) ns on the device.
 
     compute: ns with compute active in it. before, after: positions of the messages received or asked for just before,
-    and sent just after it (only without annotations). source: annotation | operators | kernels.
+    and sent just after it (only without annotations). source: annotation | operators | kernels. launch, until: first
+    and last launch on the host, or the annotation's ends, ns. repeats: (ts, dur, compute) of the parts in which the
+    same kernels run in the same order again and again, where it is so long that it may be several entries.
     """
 
     actions: tuple[Mark, ...]
@@ -23,6 +25,9 @@ class Chunk(Struct):
     source: str
     before: tuple[int, ...] = ()
     after: tuple[int, ...] = ()
+    launch: int = 0
+    until: int = 0
+    repeats: tuple[tuple[int, int, int], ...] = ()
 
     @property
     def kinds(self) -> str:

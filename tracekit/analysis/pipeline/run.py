@@ -11,9 +11,10 @@ from msgspec import Struct, field
 from tracekit.analysis.detail import group_key
 from tracekit.analysis.pipeline.causes import CAUSES, Causes, Typical, ask_causes, causes
 from tracekit.analysis.pipeline.causes import Asked as AskedCauses
+from tracekit.analysis.pipeline.fit import by_form
 from tracekit.analysis.pipeline.lines import Line, find_lines
 from tracekit.analysis.pipeline.messages import carried
-from tracekit.analysis.pipeline.orders import backward_split, ordered
+from tracekit.analysis.pipeline.orders import ANNOTATION, backward_split, ordered, pieces
 from tracekit.analysis.pipeline.plans import Plans
 from tracekit.analysis.pipeline.recognise import Recognised, recognise
 from tracekit.analysis.pipeline.slow import LongStage, long_stages, stage_findings
@@ -71,6 +72,7 @@ class _Step(Struct):
     messages: list[list[Message]]
     offsets: list[int | None]
     known: Recognised | None = None
+    by_form: bool = False
     t: Timed | None = None
     lag: Lags | None = None
     reason: str | None = None
@@ -141,6 +143,10 @@ def _steps(line: Line, by_rank: Mapping[int, RankInput], plans: Plans) -> list[_
         orders = tuple(tuple(c.actions for c in row) for row in s.chunks)
         sends = sum(m.send for row in sent for m in row) if all(sent) else None
         s.known = recognise(orders, line.ring, sends)
+        if any(c.source != ANNOTATION for row in s.chunks for c in row):
+            found = by_form(line, [parts[r] for r in line.ranks], step, s.known)
+            s.by_form = found is not None
+            s.known, s.chunks = found or (s.known, s.chunks)
         s.reason = s.known.reason
         _place(s, [by_rank[r] for r in line.ranks], plans, comm)
         out.append(s)
@@ -164,12 +170,12 @@ def _place(s: _Step, ranks: Sequence[RankInput], plans: Plans, comm: Sequence[ND
         s.reason = "clock"
         return
     t = timed(s.chunks, moves)
-    if not t.whole():
+    if not s.by_form and not t.whole():
         if not backward_split(s.line, s.chunks, s.messages):
             s.reason = "incomplete"
             return
         # What passes nothing on is work of its own here, and so is the wait before it.
-        s.reason, s.chunks = "backward-split", ordered(s.line, {r.rank: r.part for r in ranks}, s.step, joined=False)
+        s.reason, s.chunks = "backward-split", [pieces(r.part, s.step) for r in ranks]
         t = timed(s.chunks, moves)
     if not t.backwards and s.line.ring is not True and any(map(_both_ways, s.messages)):
         s.reason = "no-backward"
@@ -348,5 +354,7 @@ _WORDS = {
     "some of them apart",
     "backward-split": "backwards run in parts (gradients of inputs, of weights) that nothing names, so its schedule is "
     "not told and its bubble not taken apart; annotate them as PP:<stage><I or W><micro-batch>",
+    "micro-batches-merged": "its schedule is told by what ran between its sends, but nothing separates some of its "
+    "micro-batches from one another, so its bubble is not taken apart",
     "order-cannot-finish": "the recorded order cannot finish, so its bubble is not taken apart",
 }

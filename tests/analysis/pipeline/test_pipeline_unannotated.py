@@ -1,0 +1,119 @@
+"""Pipelines without the annotations that name their actions: what the work between messages tells of the order."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from click.testing import CliRunner
+
+import tracekit as tk
+from tracekit.commands import cli
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+NAMED = re.compile(r"PP:.*|(Forward|Backward) \d+|(forward|backward)_step")
+EDGES = 50_000
+"""The simulator counts an action from its launch latency and input copy on, which are no compute: ns a step."""
+MERGED = "micro-batches-merged"
+
+
+def unannotated(source: Path, target: Path) -> Path:
+    """A copy of a folder of traces without rows that name pipeline work, nor what a recorder wrote of the job."""
+    target.mkdir()
+    for path in source.glob("rank*.json*"):
+        opened = gzip.open if path.suffix == ".gz" else open
+        with opened(path, "rt") as file:
+            document = json.load(file)
+        document.pop("tracekit", None)
+        rows = document["traceEvents"]
+        kept = [e for e in rows if "user_annotation" not in str(e.get("cat")) or not NAMED.fullmatch(e["name"])]
+        document["traceEvents"] = kept
+        with opened(target / path.name, "wt") as file:
+            json.dump(document, file)
+    return target
+
+
+def tables(folder: Path) -> dict[str, list[dict[str, Any]]]:
+    return tk.analyze(folder, detail=False, workers=1).run.tables
+
+
+@pytest.mark.parametrize(
+    ("case", "schedule"),
+    [("pptime_gpipe4", "GPipe"), ("pptime_interleaved4", "Interleaved1F1B"), ("pptime_loopedbfs4", "LoopedBFS"),
+     ("pp_gpipe2", "GPipe"), ("pp_bfs2", "LoopedBFS"), ("pp_interleaved2", "Interleaved1F1B"),
+     ("tkgloo_pp_interleaved2", "Interleaved1F1B")],
+)  # fmt: skip
+def test_the_order_of_recordings_is_found_without_names(shared: Path, tmp_path: Path, case: str, schedule: str) -> None:
+    """Micro-batches of backwards are numbered as the schedule does: GPipe's could run in another order."""
+    truth = json.loads((shared / "recordings" / case / "truth.json").read_text())
+    found = tables(unannotated(shared / "recordings" / case, tmp_path / case))
+    for row in found["bubble"]:
+        assert (row["schedule"], row["reason"]) == (schedule, None)
+        assert (row["stages"], row["micro_batches"]) == (truth["n_stages"], truth["micro_batches"])
+    place = {b["rank"]: b["position"] for b in found["bubble"]}
+    for rank, step in {(r["rank"], r["step"]) for r in found["pipeline"]}:
+        work = [r for r in found["pipeline"] if (r["rank"], r["step"]) == (rank, step) and r["op"] in "FBIW"]
+        true = [a for a in truth["pipeline_order"][str(place[rank])] if a and re.fullmatch(r"\d+[FBIW]\d+", a)]
+        assert [f"{r['stage']}{r['op']}{r['micro_batch']}" for r in work] == true
+        assert all(a["ts_ns"] <= b["ts_ns"] for a, b in pairwise(work))
+
+
+@pytest.mark.parametrize("case", ["pptime_gpipe4", "pptime_interleaved4", "pptime_loopedbfs4", "pptime_zbv4"])
+def test_the_bubble_is_that_of_the_names(shared: Path, tmp_path: Path, case: str) -> None:
+    """Sleeps are the work: within the Python around them the bubble is the same, whether actions have names or not."""
+    named = {(b["rank"], b["step"]): b for b in tables(shared / "recordings" / case)["bubble"]}
+    for row in tables(unannotated(shared / "recordings" / case, tmp_path / case))["bubble"]:
+        true = named[row["rank"], row["step"]]
+        assert row["schedule"] == true["schedule"]
+        assert row["bubble_over_step_ratio"] == pytest.approx(true["bubble_over_step_ratio"], abs=0.03)
+        assert row["compute_ns"] == pytest.approx(true["compute_ns"], rel=0.03)
+
+
+def simulated(folder: Path, *options: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    made = CliRunner().invoke(cli, ["simulate", "--steps", "1", *options, "-o", str(folder)], catch_exceptions=False)
+    assert made.exit_code == 0, made.output
+    truth = json.loads((folder / "truth.json").read_text())
+    return tables(unannotated(folder, folder.parent / "bare")), truth
+
+
+@pytest.mark.parametrize("pp", [2, 4])
+@pytest.mark.parametrize(
+    ("schedule", "more", "reason"),
+    [("GPipe", (), None), ("1F1B", (), None), ("1F1B", ("--batched",), None), ("Interleaved1F1B", ("--virtual", "2"), None),
+     ("LoopedBFS", ("--virtual", "2"), None), ("InterleavedZeroBubble", ("--virtual", "2"), MERGED),
+     ("ZB-H1", (), MERGED), ("ZB-H2", (), MERGED), ("ZBVZeroBubble", (), MERGED)],
+)  # fmt: skip
+def test_schedule_and_bubble_of_a_simulated_job(
+    tmp_path: Path, pp: int, schedule: str, more: tuple[str, ...], reason: str | None
+) -> None:
+    found, truth = simulated(
+        tmp_path / "made", "--layout", f"tp=1,pp={pp},dp=1,order=tp-dp-pp", "--layers", str(2 * pp), "--micro-batches",
+        str(2 * pp), "--schedule", schedule, "--framework", "megatron", *more,
+    )  # fmt: skip
+    assert len(found["bubble"]) == pp
+    for row in found["bubble"]:
+        assert schedule in row["schedule"].split("|")
+        assert row["schedule"] in (schedule, "InterleavedZeroBubble|ZB-H1")  # one order under two names
+        assert (row["reason"], row["micro_batches"]) == (reason, 2 * pp)
+        if "--batched" not in more:  # the truth counts waiting in its exchanges otherwise
+            true = truth["ranks"][str(row["rank"])]["steps"]["0"]["pipeline"]
+            assert all(row[name] == pytest.approx(ns, abs=EDGES) for name, ns in true.items())
+
+
+@pytest.mark.parametrize(("schedule", "pp"), [("DualPipe", 2), ("DualPipe", 4), ("DualPipeV", 2), ("DualPipeV", 4)])
+def test_pairs_that_run_as_one_are_told_by_their_turns(tmp_path: Path, schedule: str, pp: int) -> None:
+    """Forward and backward of a pair launch in turn. Between their kernels a device idles, which truth counts in."""
+    found, truth = simulated(
+        tmp_path / "made", "--layout", f"tp=1,pp={pp},dp=1,order=tp-dp-pp", "--layers", str(2 * pp), "--micro-batches",
+        str(2 * pp), "--schedule", schedule, "--framework", "megatron",
+    )  # fmt: skip
+    for row in found["bubble"]:
+        assert (row["schedule"], row["micro_batches"]) == (schedule, 2 * pp)
+        true = truth["ranks"][str(row["rank"])]["steps"]["0"]["pipeline"]
+        assert all(row[name] == pytest.approx(ns, abs=8 * EDGES) for name, ns in true.items())
