@@ -11,6 +11,8 @@ from tracekit.errors import TracekitError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    import pyarrow as pa
+
     from tracekit.analysis.stragglers import StragglerTables
     from tracekit.ingest.run import RunTables
     from tracekit.label.layout import Layout, Solution
@@ -23,10 +25,8 @@ LANES = frozenset({"tp", "cp", "gtp", "etp"})
 """Axes along which ranks work on one micro-batch together."""
 
 
-def operations(
-    pipeline: Sequence[Row], bubble: Sequence[Row], data_parallel: Sequence[Row], solution: Solution
-) -> OpRows:
-    """Operations of the job's pipelines, from rows of those tables; NotReplayableError where they cannot be told.
+def operations(pipeline: pa.Table, bubble: Sequence[Row], data_parallel: Sequence[Row], solution: Solution) -> OpRows:
+    """Operations of the job's pipelines, from what is known of them; NotReplayableError where they cannot be told.
 
     data_parallel: see `tracekit.analysis.crossrank.tables.data_parallel_calls`.
     """
@@ -67,15 +67,15 @@ def table_of(out: RunTables) -> OpRows:
     from tracekit.label.layout import Solution
 
     try:
-        return operations(out.tables["pipeline"], out.tables["bubble"], out.data_parallel, out.solution or Solution())
+        return operations(out.columns["pipeline"], out.tables["bubble"], out.data_parallel, out.solution or Solution())
     except NotReplayableError as e:
         raise TracekitError(f"no operation table of these traces ({e.code}): {e}") from None
 
 
 def stragglers_of(
-    pipeline: Sequence[Row], bubble: Sequence[Row], data_parallel: Sequence[Row], solution: Solution
+    pipeline: pa.Table, bubble: Sequence[Row], data_parallel: Sequence[Row], solution: Solution
 ) -> StragglerTables:
-    """The what-if of the traced pipelines; a row with a reason where it cannot be asked. Arguments: as of `operations`."""
+    """The what-if of the traced pipelines; a row with a reason where it cannot be asked. Of what: see `operations`."""
     from tracekit.analysis.stragglers import NotReplayableError, analyze_ops, not_replayed
 
     try:

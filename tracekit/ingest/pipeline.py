@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
+from tracekit.analysis.tables import from_rows
 from tracekit.ingest.operations import SOURCE, stragglers_of
 
 if TYPE_CHECKING:
@@ -67,7 +68,8 @@ def add_pipelines(out: RunTables, found: Pipelines | None, operations: OpTableRe
     operations: takes the what-if of the pipelines' operations.
     """
     tables = found.tables if found else None
-    out.tables |= {"pipeline": tables.pipeline if tables else [], "bubble": tables.bubble if tables else []}
+    out.columns["pipeline"] = tables.pipeline if tables else from_rows("pipeline", [])
+    out.tables["bubble"] = tables.bubble if tables else []
     if tables:
         out.tables["what_if"] = [*tables.what_if, *out.tables["what_if"]]
         out.tables["findings"] += tables.findings
