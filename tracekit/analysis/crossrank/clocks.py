@@ -14,7 +14,7 @@ import numpy as np
 from msgspec import Struct
 
 from tracekit.analysis.crossrank.align import END_SKEW_NS, SAME_HOST_NS
-from tracekit.analysis.crossrank.columns import shared
+from tracekit.analysis.crossrank.columns import median, shared
 from tracekit.analysis.crossrank.flat import gathered
 from tracekit.analysis.crossrank.sequences import SYNCHRONISING
 from tracekit.model import NO_TIME
@@ -232,7 +232,7 @@ def _by_ends(a: RankCalls, b: RankCalls, edge: _Edge, known: Clock, component: i
         return Clock("infeasible", component=component)
     target, n = known.place(edge.end_a), len(edge.end_a)
     difference = target - edge.end_b
-    offset = int(np.median(difference))
+    offset = int(median(difference))
     spread = _spread(difference - offset)
     error = (known.error_ns or 0) + _error(spread, n)
     if _one_host(a, b) and known.method in _SHARED:
@@ -284,8 +284,8 @@ _SHARED = ("reference", "same-host")
 
 def _spread(residual: NDArray[np.int64]) -> int:
     """Standard deviation of normal residuals with their median and their mean distance from it, the larger."""
-    away = np.abs(residual - np.median(residual))
-    return int(np.ceil(max(_MAD * float(np.median(away)), _MEAN * float(np.mean(away)))))
+    away = np.abs(residual - median(residual))
+    return int(np.ceil(max(_MAD * median(away), _MEAN * float(np.mean(away)))))
 
 
 def _error(spread: int, n: int) -> int:
@@ -300,7 +300,7 @@ def _line(x: NDArray[np.int64], y: NDArray[np.int64]) -> tuple[float, float]:
     for _ in range(3):
         slope, base = (float(v) for v in np.polyfit(x[keep].astype(np.float64), y[keep].astype(np.float64), 1))
         left = np.abs(y - (base + slope * x))
-        keep = left <= np.median(left)
+        keep = left <= median(left)
         if np.ptp(x[keep]) == 0:
             break
     return slope, base

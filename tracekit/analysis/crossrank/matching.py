@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from tracekit.analysis.crossrank.align import END_SKEW_NS, Aligned, Refused, align, align_by_ends, equal_steps
 from tracekit.analysis.crossrank.clocks import align_clocks
+from tracekit.analysis.crossrank.columns import median
 from tracekit.analysis.crossrank.flat import gathered
 from tracekit.analysis.crossrank.gaps import LEAST, match_with_gaps, outside_steps, rivalled, strangers
 from tracekit.analysis.crossrank.matches import HOW, Matches
@@ -243,8 +244,8 @@ def _by_order(
     for p in sorted(left):
         if p == base:
             continue
-        found = _alignment(stream, scoped, sequences, base, p, friends)
         one, other = sequences[base], sequences[p]
+        found = _alignment(stream, scoped, sequences, base, p, friends)
         if isinstance(found, Aligned):
             pairs = {j + found.shift: j for j in range(len(left[p]))}
             places[p], odd = friends(one, other, pairs)
@@ -439,7 +440,7 @@ def _leave_together(a: NDArray[np.int64], b: NDArray[np.int64], places: dict[int
     left, right = (np.array(column, np.int64) for column in zip(*pairs, strict=True))
     if (left == NO_TIME).any() or (right == NO_TIME).any():
         return False
-    away = np.abs(left - right - np.median(left - right))
+    away = np.abs(left - right - median(left - right))
     near, most = np.percentile(away, [50, 90])
     between = loose * float(np.median(np.diff(left)))
     return bool(

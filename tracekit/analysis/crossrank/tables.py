@@ -157,7 +157,6 @@ def data_parallel_calls(parts: Sequence[RankCalls], clocks: Sequence[Clock]) -> 
     rows = []
     for part, clock in zip(parts, clocks, strict=True):
         codes, names = part.text["purpose"]
-        wanted = [i for i, name in enumerate(names) if name in ("grad_reduce", "param_gather")]
         step, dur, start = part.number["step"], part.number["dur_ns"], clock.place(part.start)
         known = (step != NO_TIME) & (dur != NO_TIME) & (start != NO_TIME)
         rows += [
@@ -165,7 +164,7 @@ def data_parallel_calls(parts: Sequence[RankCalls], clocks: Sequence[Clock]) -> 
                 "rank": part.rank, "step": int(step[i]), "purpose": names[codes[i]], "ts_ns": int(start[i]),
                 "dur_ns": int(dur[i]),
             }
-            for i in np.flatnonzero(np.isin(codes, wanted) & known).tolist()
+            for i in np.flatnonzero(part.says("purpose", "grad_reduce", "param_gather") & known).tolist()
         ]  # fmt: skip
     return rows
 
