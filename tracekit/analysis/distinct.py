@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 MOST_CELLS = 1 << 16
 """Possible values up to which a table of them all is faster than sorting."""
 _DIGIT = MOST_CELLS.bit_length() - 1
+_FEW = 4096
+"""Values up to which sorting them is faster than a table."""
 _MOST = 1 << 62
 
 
@@ -108,6 +110,9 @@ def distinct_values(values: Ints) -> tuple[Ints, Ints]:
         number = np.empty(top + 1, np.int64)
         number[found] = np.arange(len(found))
         return found, number[values]
+    if len(values) < _FEW:
+        few: tuple[Ints, Ints] = np.unique(values, return_inverse=True)
+        return few
     high, upper = distinct_values(values >> _DIGIT)
     low, lower = distinct_values(values & MOST_CELLS - 1)
     pair = upper * len(low) + lower

@@ -77,9 +77,9 @@ class Blame:
         order = np.argsort(key, kind="stable")
         follows = np.append(False, np.diff(key[order]) == 0)[: len(order)]
         low = np.full(len(flat), NO_TIME, np.int64)
-        ends = gathered(flat.of, flat.row, [p.end for p in parts])
+        ends = gathered(flat.part, flat.row, [p.end for p in parts])
         low[order[follows]] = ends[order[np.flatnonzero(follows) - 1]]
-        high = gathered(flat.of, flat.row, [p.start for p in parts])
+        high = gathered(flat.part, flat.row, [p.start for p in parts])
         self.valid = (low != NO_TIME) & (high != NO_TIME) & (low <= high)
         self.spent = np.zeros((len(flat), len(CAUSES)), np.int64)
         self.begin, self.length = np.zeros(len(flat), np.int64), np.zeros(len(flat), np.int64)
@@ -100,7 +100,7 @@ class Blame:
         total = self.flat.sums(np.where(self.waits.wait == NO_TIME, 0, self.waits.wait))
         together = np.flatnonzero(~self.p2p & (total > 0)) if len(total) else np.empty(0, np.intp)
         self._follow(np.flatnonzero(~self.p2p & (self.waits.last >= 0)))
-        steps = gathered(self.flat.of, self.flat.row, [p.number["step"] for p in self.parts])[self.flat.first]
+        steps = self.flat.heads([p.number["step"] for p in self.parts])
         rows: dict[tuple[int | None, int | None, str], list[float]] = defaultdict(lambda: [0.0, 0.0, 0])
         ranks = [p.rank for p in self.parts]
         columns = (together, total[together], steps[together], self.waits.last[together])

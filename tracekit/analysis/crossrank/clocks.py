@@ -119,8 +119,8 @@ def _message_bounds(parts: Sequence[RankCalls], matches: Matches) -> dict[tuple[
     low: dict[tuple[int, int], int] = {}
     high: dict[tuple[int, int], int] = {}
     messages = matches.chosen(np.flatnonzero(matches.source >= 0))
-    part, row, of = messages.part, messages.row, messages.entries(len(parts))
-    begins, ends = (gathered(of, row, times) for times in ([p.begin for p in parts], [p.end for p in parts]))
+    part, row = messages.part, messages.row
+    begins, ends = (gathered(part, row, times) for times in ([p.begin for p in parts], [p.end for p in parts]))
     ranks = np.array([p.rank for p in parts], np.int64)
     sent = np.arange(0, len(part), 2) + (ranks[part[::2]] != messages.source)
     got = sent ^ 1
@@ -149,14 +149,14 @@ def _edges(parts: Sequence[RankCalls], matches: Matches) -> dict[tuple[int, int]
     """Common synchronising calls of pairs of recordings: each call ties its first recording to the others."""
     codes, names = shared(parts, "op")
     wanted = np.array([name in SYNCHRONISING for name in names], np.bool_)
-    op = gathered(matches.entries(len(parts)), matches.row, codes)[matches.first]
+    op = gathered(matches.part[matches.first], matches.row[matches.first], codes)
     matches = matches.chosen(np.flatnonzero(~matches.p2p & wanted[op]))
     size, part, row = matches.size, matches.part, matches.row
     if not len(size):
         return {}
-    of, first = matches.entries(len(parts)), matches.first
-    starts, ends = (gathered(of, row, times) for times in ([p.start for p in parts], [p.end for p in parts]))
-    peers, members = (gathered(of, row, [p.number[n] for p in parts]) for n in ("peers", "group_size"))
+    first = matches.first
+    starts, ends = (gathered(part, row, times) for times in ([p.start for p in parts], [p.end for p in parts]))
+    peers, members = (gathered(part, row, [p.number[n] for p in parts]) for n in ("peers", "group_size"))
     timed = ends != NO_TIME
     partial = timed & (peers != NO_TIME) & (members != NO_TIME) & (peers < members - 1)
     whole = np.repeat(~np.logical_or.reduceat(partial, first), size)

@@ -175,7 +175,7 @@ def _across_steps(parts: Sequence[RankCalls], trial: Matched) -> int:
     found = trial.matches
     unmarked = np.int64(NO_TIME)
     steps = [p.number["step"] if p.markers else np.full(len(p), unmarked) for p in parts]
-    step = gathered(found.entries(len(parts)), found.row, steps)
+    step = gathered(found.part, found.row, steps)
     low = np.minimum.reduceat(np.where(step == NO_TIME, np.iinfo(np.int64).max, step), found.first)
     return int(found.size[low < np.maximum.reduceat(step, found.first)].sum())
 
@@ -191,7 +191,7 @@ def _by_key(stream: Stream, keyed: Keyed, signatures: Signatures, how: str, out:
     row = np.concatenate([stream.rows[p][has] for p, (_, has) in keyed.items()])
     part = np.concatenate([np.full(int(has.sum()), p, np.int64) for p, (_, has) in keyed.items()])
     code = np.concatenate([signatures.of[p][has] for p, (_, has) in keyed.items()])
-    order = np.lexsort((row, part, key))
+    order = np.argsort(key, kind="stable")  # a stream has its parts and their rows in order
     key, row, part, code = key[order], row[order], part[order], code[order]
     n = np.arange(len(key))
     new_key = np.append(True, key[1:] != key[:-1])  # a run: the rows of one key on one part
@@ -208,7 +208,8 @@ def _by_key(stream: Stream, keyed: Keyed, signatures: Signatures, how: str, out:
         for p, r in zip(part[which].tolist(), row[which].tolist(), strict=True):
             out.leave(p, [r], reason)
     at = np.flatnonzero(good)
-    at = at[np.lexsort((part[at], place[at], number[at]))]
+    if place.any():
+        at = at[np.lexsort((part[at], place[at], number[at]))]
     cut = np.flatnonzero((np.diff(number[at]) != 0) | (np.diff(place[at]) != 0)) + 1
     sizes = np.diff(cut, prepend=0, append=len(at)) if len(at) else cut
     ways = np.full(len(sizes), HOW.index(how), np.int64)
