@@ -19,7 +19,7 @@ from tracekit.analysis.crossrank.columns import median
 from tracekit.analysis.crossrank.flat import gathered
 from tracekit.analysis.crossrank.gaps import LEAST, match_with_gaps, outside_steps, rivalled, strangers
 from tracekit.analysis.crossrank.matches import HOW, Matches
-from tracekit.analysis.crossrank.sequences import Signatures, sequence
+from tracekit.analysis.crossrank.sequences import Contents, Signatures, sequence
 from tracekit.analysis.crossrank.streams import Stream, find_streams
 from tracekit.model import NO_TIME
 
@@ -46,7 +46,7 @@ class Matched(Struct):
 
     def add(self, matches: Matches) -> None:
         """Matches of a stream beside those that it has."""
-        self.matches = Matches.joined([self.matches, matches])
+        self.matches = Matches.joined([self.matches, matches]) if len(self.matches) else matches
 
     def leave(self, part: int, rows: Iterable[int], reason: str) -> None:
         """Note why rows have no match."""
@@ -62,14 +62,15 @@ def match(parts: Sequence[RankCalls], *, ids: bool = True) -> Matched:
     ids: False ignores recorded ids and sequence numbers (to test order against them).
     """
     streams = find_streams(parts)
-    found = [_match_stream(parts, s, ids, None) for s in streams.streams]
+    contents = Contents(parts)
+    found = [_match_stream(parts, s, contents, ids, None) for s in streams.streams]
     doubtful = [i for i, f in enumerate(found) if any(r in _DOUBT for w in f.unmatched.values() for r in w.values())]
     if doubtful:
         every = Matches.joined([f.matches for f in found])
         clocks = align_clocks(parts, every.chosen(np.flatnonzero(every.how != _ASSUMED)))
         if any(c.aligned and c.method != "same-host" and c.pairs for c in clocks):
             for i in doubtful:
-                again = _match_stream(parts, streams.streams[i], ids, clocks)
+                again = _match_stream(parts, streams.streams[i], contents, ids, clocks)
                 if len(again.matches.row) > len(found[i].matches.row):
                     found[i] = again
     out = Matched(Matches.joined([f.matches for f in found]))
@@ -85,9 +86,11 @@ _REFUSED = frozenset({"contents-differ", "steps-differ", "clocks-differ", "order
 _DOUBT = frozenset({"ambiguous", "clocks-differ", "order-differs", "contents-differ", "group-unknown"})
 
 
-def _match_stream(parts: Sequence[RankCalls], stream: Stream, ids: bool, clocks: Sequence[Clock] | None) -> Matched:
+def _match_stream(
+    parts: Sequence[RankCalls], stream: Stream, contents: Contents, ids: bool, clocks: Sequence[Clock] | None
+) -> Matched:
     out = Matched()
-    signatures = Signatures(parts, stream)
+    signatures = Signatures(contents, stream)
     left = {p: np.ones(len(rows), np.bool_) for p, rows in stream.rows.items()}  # of the calls of each recording
     if ids and stream.kind == "group":
         _by_comms_id(parts, stream, left, signatures, out)
