@@ -1,4 +1,4 @@
-"""Distinct rows of a table of integers."""
+"""Distinct rows of a table of integers, and their order."""
 
 from __future__ import annotations
 
@@ -121,3 +121,29 @@ def distinct_values(values: Ints) -> tuple[Ints, Ints]:
     else:
         found, which = np.unique(pair, return_inverse=True)
     return high[found // len(low)] << _DIGIT | low[found % len(low)], which
+
+
+def order_of(values: Ints) -> NDArray[np.intp]:
+    """What `np.argsort(…, kind="stable")` gives, of numbers that are not negative several times as fast.
+
+    Numbers alone are sorted faster than positions by their numbers; so these ride in the low bits where they fit.
+    """
+    bits = len(values).bit_length()
+    if int(values.max(initial=0)).bit_length() + bits > _BITS or values.min(initial=0) < 0:
+        return np.argsort(values, kind="stable")
+    packed = values << bits | np.arange(len(values))
+    packed.sort()
+    return packed & (1 << bits) - 1
+
+
+def within(key: Ints, values: Ints) -> Ints:
+    """Values in the order of their keys (not negative), then of their own."""
+    bits = int(values.max(initial=0)).bit_length()
+    if int(key.max(initial=0)).bit_length() + bits > _BITS or values.min(initial=0) < 0:
+        return values[np.lexsort((values, key))]
+    packed = key << bits | values
+    packed.sort()
+    return packed & (1 << bits) - 1
+
+
+_BITS = 63

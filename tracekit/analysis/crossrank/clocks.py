@@ -17,6 +17,7 @@ from tracekit.analysis.crossrank.align import END_SKEW_NS, SAME_HOST_NS
 from tracekit.analysis.crossrank.columns import median, shared
 from tracekit.analysis.crossrank.flat import gathered
 from tracekit.analysis.crossrank.sequences import SYNCHRONISING
+from tracekit.analysis.distinct import order_of
 from tracekit.model import NO_TIME
 
 if TYPE_CHECKING:
@@ -175,9 +176,10 @@ def _pairs(
 ) -> Iterator[tuple[tuple[int, int], NDArray[np.intp]]]:
     """Every distinct pair of parts and its positions, ascending."""
     key = a * parts + b
-    order = np.argsort(key, kind="stable")
-    values, first = np.unique(key[order], return_index=True)
-    for value, at in zip(values.tolist(), np.split(order, first[1:]), strict=False):
+    order = order_of(key)
+    key = key[order]
+    first = np.flatnonzero(np.append(True, key[1:] != key[:-1])[: len(key)])
+    for value, at in zip(key[first].tolist(), np.split(order, first[1:]), strict=False):
         yield divmod(value, parts), at
 
 
