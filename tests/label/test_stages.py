@@ -94,3 +94,14 @@ def test_peers_that_are_no_neighbours_are_no_pipeline_of_this_group() -> None:
 
 def test_one_micro_batch_tells_nothing() -> None:
     assert "stages" not in traffic(0, one_f_one_b(0, WORLD, 1, batched=True))
+
+
+@pytest.mark.parametrize("n", [2, 3, 4])
+def test_balanced_is_as_much_to_each_neighbour_as_from_it(n: int) -> None:
+    """A looped pipeline sends around the end of the group, too; a ring sends one way."""
+    members = tuple(range(n))
+    both = [("send", 1), ("recv", 1), ("send", n - 1), ("recv", n - 1)]
+    assert "balanced" in traffic(0, [[one] for one in both * 4], members)
+    ring = [("send", 1), ("recv", n - 1)] * 8
+    assert ("balanced" in traffic(0, [[one] for one in ring], members)) == (n == 2)
+    assert "balanced" not in traffic(0, [[("send", 2)], [("recv", 2)]] * 8)

@@ -80,6 +80,15 @@ def floats_of(column: pa.ChunkedArray[Any]) -> NDArray[np.float64]:
     return values
 
 
+def flags_of(column: pa.ChunkedArray[Any]) -> NDArray[np.bool_]:
+    """A column of truth values without nulls."""
+    parts = [np.empty(0, np.uint8)]
+    for chunk in column.chunks:
+        n, at = len(chunk), chunk.offset
+        parts.append(np.unpackbits(np.frombuffer(chunk.buffers()[1], np.uint8), count=at + n, bitorder="little")[at:])
+    return np.concatenate(parts).astype(np.bool_)
+
+
 def codes_of(column: pa.ChunkedArray[Any]) -> tuple[NDArray[np.int32], list[str]]:
     """(codes, words) of a dictionary column of one chunk; null = -1."""
     if not column.num_chunks:

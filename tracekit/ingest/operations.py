@@ -26,9 +26,9 @@ def operations(out: RunTables, solution: Solution) -> OpRows:
     from tracekit.analysis.stragglers import rows_of
     from tracekit.analysis.stragglers.from_pipeline import spans_of
 
-    tables = out.tables
-    replicas = _replicas(tables["bubble"], solution)
-    return rows_of(spans_of(tables["pipeline"], tables["bubble"], out.data_parallel, replicas), SOURCE)
+    bubble = out.tables["bubble"]
+    replicas = _replicas(bubble, solution)
+    return rows_of(spans_of(out.columns["pipeline"], bubble, out.data_parallel, replicas), SOURCE)
 
 
 def _replicas(bubble: list[Row], solution: Solution) -> dict[str, int]:

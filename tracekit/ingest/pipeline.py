@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tracekit.analysis.tables import from_rows
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -43,7 +45,8 @@ def pipelines_of(
 
 def add_pipelines(out: RunTables, found: PipelineTables | None) -> None:
     """Fill the tables of pipelines; their `what_if` goes before that of other steps."""
-    out.tables |= {"pipeline": found.pipeline if found else [], "bubble": found.bubble if found else []}
+    out.columns["pipeline"] = found.pipeline if found else from_rows("pipeline", [])
+    out.tables["bubble"] = found.bubble if found else []
     if found:
         out.tables["what_if"] = [*found.what_if, *out.tables["what_if"]]
         out.tables["findings"] += found.findings

@@ -70,6 +70,8 @@ class Labeller:
         out: dict[Hashable, tuple[GroupEvidence, str | None]] = {}
         for key, call in dict(zip(reversed(self._keys), reversed(self._rank.calls), strict=True)).items():
             ops, tags = self.traffic[key]
+            if "balanced" in tags and (call.group_name, call.members) in job.stages:
+                tags = tags | {"stages"}
             told = call.group_desc if call.group_desc not in UNDESCRIBED else None
             other = job.descriptions.get(call.group_name) if told is None and call.group_name is not None else None
             claims = job.claims.get((call.group_name, call.members), ())

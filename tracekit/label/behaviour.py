@@ -9,6 +9,8 @@
   two; peers next to it only; and messages that go one way alone, while a ring or an exchange sends and receives at
   once. Between two members, where a ring looks much the same: two results under way before the first comes back, or
   batches of which the first holds one direction alone and a later one the other
+* balanced: as `stages`, but for the order of the messages, and with the other end of the group, too: what a stage does
+  whose own messages do not tell it from a ring, where those of another rank do
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
 
     Traffic = dict[Hashable, tuple[frozenset[str], frozenset[str]]]
 
-TRAFFIC = ("p2p_only", "neighbours", "ring", "both_ways", "wraps", "stages")
+TRAFFIC = ("p2p_only", "neighbours", "ring", "both_ways", "wraps", "stages", "balanced")
 _P2P = frozenset({"send", "recv", "send_recv"})
 
 
@@ -60,8 +62,10 @@ def group_traffic(calls: Iterable[Call], rank: int | None) -> Traffic:
 
 
 def _tags(seen: _Seen, rank: int | None) -> Iterable[str]:
-    if _stages(seen, rank):
-        yield "stages"
+    if rank is not None and _balanced(seen, rank):
+        yield "balanced"
+        if _stages(seen, rank):
+            yield "stages"
     if not seen.ops <= _P2P | {"barrier", "coalesced"} or not seen.ops & _P2P:
         return
     yield "p2p_only"
@@ -86,22 +90,32 @@ def _tags(seen: _Seen, rank: int | None) -> Iterable[str]:
         yield "ring"
 
 
-def _stages(seen: _Seen, rank: int | None) -> bool:
-    """Whether the messages of a rank are those of a pipeline stage."""
+def _balanced(seen: _Seen, rank: int) -> bool:
+    """Whether a rank sends its neighbours as much as it receives from them."""
     members = seen.members
-    if rank is None or not members or rank not in members or not seen.turns or not set(seen.turns) <= set(members):
+    if not members or rank not in members or not seen.turns or not set(seen.turns) <= set(members):
         return False
+    place = {r: i for i, r in enumerate(members)}
+    if any(abs(place[peer] - place[rank]) not in (1, len(members) - 1) for peer in seen.turns):
+        return False
+    for turns in seen.turns.values():
+        sends = sum(send for _, send in turns)
+        if sends < 2 or len(turns) - sends < 2 or abs(2 * sends - len(turns)) > _CUT:
+            return False
+    return True
+
+
+def _stages(seen: _Seen, rank: int) -> bool:
+    """Whether the messages of a rank, which are balanced, are those of a pipeline stage."""
+    members = seen.members or ()
     place = {r: i for i, r in enumerate(members)}
     if any(abs(place[peer] - place[rank]) != 1 for peer in seen.turns):
         return False
-    return all(_both_alone(turns, pair=len(members) == 2) for turns in seen.turns.values())
+    return all(_alone(turns, pair=len(members) == 2) for turns in seen.turns.values())
 
 
-def _both_alone(turns: Sequence[tuple[int, bool]], *, pair: bool) -> bool:
-    """Whether a rank sends a peer as much as it receives, and not always at once."""
-    sends = sum(send for _, send in turns)
-    if sends < 2 or abs(2 * sends - len(turns)) > _CUT or len(turns) - sends < 2:
-        return False
+def _alone(turns: Sequence[tuple[int, bool]], *, pair: bool) -> bool:
+    """Whether a rank does not always send to a peer and receive from it at once."""
     launches: dict[int, set[bool]] = defaultdict(set)
     for launch, send in turns:
         launches[launch].add(send)

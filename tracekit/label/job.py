@@ -29,10 +29,11 @@ class Job(Struct, frozen=True):
     """Knowledge of the whole job, handed to every rank.
 
     descriptions: group name → description, where all ranks that have one agree; claims: group → conclusions, the
-    strongest first.
+    strongest first; stages: groups in which some rank's messages are those of a pipeline stage.
     """
 
     frameworks: frozenset[str] = frozenset()
     descriptions: Mapping[str, str] = field(default_factory=dict)
     claims: Mapping[Key, tuple[Claim, ...]] = field(default_factory=dict)
     world_size: int | None = None
+    stages: frozenset[Key] = frozenset()

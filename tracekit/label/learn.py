@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tracekit.label.layout.kinds import Key
     from tracekit.label.observe import Observed
 
-    View = tuple[tuple[tuple[Claim, ...], str | None], ...]
+    View = tuple[tuple[tuple[Claim, ...], str | None, bool], ...]
 
 
 class Declared(Struct, frozen=True):
@@ -44,7 +44,8 @@ def learn(observed: Sequence[Observed], declared: Declared, tables: LayoutTables
     )  # fmt: skip
     told = {g.key for g in groups if g.axes is not None}
     claims = {key: _useful(found, key in told) for key, found in solution.claims.items()}
-    return Job(frameworks, _descriptions(groups), claims, world), solution
+    stages = frozenset().union(*(o.stages for o in observed)) if observed else frozenset()
+    return Job(frameworks, _descriptions(groups), claims, world, stages), solution
 
 
 def _useful(claims: Iterable[Claim], described: bool) -> tuple[Claim, ...]:
@@ -78,5 +79,6 @@ def _descriptions(groups: Iterable[JobGroup]) -> dict[str, str]:
 def view(job: Job, observed: Observed) -> View:
     """What a job's knowledge says of one rank's groups; equal views give equal labels."""
     return tuple(
-        (job.claims.get(g.key, ()), None if g.desc else job.descriptions.get(g.name or "")) for g in observed.groups
+        (job.claims.get(g.key, ()), None if g.desc else job.descriptions.get(g.name or ""), g.key in job.stages)
+        for g in observed.groups
     )

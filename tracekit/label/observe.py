@@ -31,13 +31,17 @@ _IDLE = frozenset({"idle"})
 
 
 class Observed(Struct, frozen=True):
-    """One rank's contribution to the knowledge of the job; small and picklable."""
+    """One rank's contribution to the knowledge of the job; small and picklable.
+
+    stages: groups in which its messages are those of a pipeline stage.
+    """
 
     rank: int | None
     world_size: int | None
     pg_count: int | None
     frameworks: frozenset[str]
     groups: tuple[JobGroup, ...]
+    stages: frozenset[Key] = frozenset()
 
 
 def observe(rank: LabelledRank, rules: Rules, traffic: Traffic) -> Observed:
@@ -55,7 +59,10 @@ def observe(rank: LabelledRank, rules: Rules, traffic: Traffic) -> Observed:
         axes = engine.axes_of(told) if told else None
         one = replace(group, desc=told, axes=axes, behaviour=behaviour.get(key, _IDLE))
         found.setdefault(one.key, one)
-    return Observed(meta.rank, meta.world_size, meta.pg_count, frozenset(rank.frameworks), tuple(found.values()))
+    stages = frozenset(shown[key].key for key, (_, tags) in traffic.items() if "stages" in tags)
+    return Observed(
+        meta.rank, meta.world_size, meta.pg_count, frozenset(rank.frameworks), tuple(found.values()), stages
+    )
 
 
 def _behaviour(calls: Sequence[Call], traffic: Traffic) -> dict[Hashable, frozenset[str]]:

@@ -35,7 +35,7 @@ def document(run: RunTables) -> dict[str, Any]:
         "clocks": run.tables["clocks"],
         "imbalance": run.tables["imbalance"],
         "blame": run.tables["blame"],
-        "pipeline": run.tables["pipeline"],
+        "pipeline": run.rows("pipeline"),
         "bubble": run.tables["bubble"],
         "what_if": run.tables["what_if"],
         "critical_path": run.rows("critical_path"),

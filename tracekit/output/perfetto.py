@@ -119,8 +119,9 @@ def write(
         flows.learn(one.rank, one.calls, one.line, one.kept)
     if not drawn:
         raise _nothing(chosen, there)
-    gaps = bubbles(source.tables.get("pipeline", []), source.tables.get("bubble", []))
-    tables = {name: _by_rank(source.tables.get(name, [])) for name in ("ranks", "steps", "pipeline")}
+    work = source.rows("pipeline")
+    gaps = bubbles(work, source.tables.get("bubble", []))
+    tables = {name: _by_rank(source.tables.get(name, [])) for name in ("ranks", "steps")} | {"pipeline": _by_rank(work)}
     out = Written()
     with ChromeTrace(path, -first, about) as trace:
         for done, one in enumerate(_ranks(source, chosen, clocks), 1):

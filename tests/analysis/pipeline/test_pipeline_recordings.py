@@ -37,7 +37,8 @@ CAUSES = ("schedule", "order", "imbalance", "straggler", "p2p", "comm", "launch"
 def tables(folder: Path) -> dict[str, list[dict[str, Any]]]:
     """Tables of a recording; `pp_ddp4` is gloo without names of groups, so its layout is declared."""
     layout = "dp=2,pp=2,order=dp-pp" if folder.name in ("pp_ddp4",) else None
-    return tk.analyze(folder, detail=False, workers=1, layout=layout).run.tables
+    run = tk.analyze(folder, detail=False, workers=1, layout=layout).run
+    return run.tables | {"pipeline": run.rows("pipeline")}
 
 
 def truth_of(folder: Path) -> dict[str, Any]:

@@ -21,7 +21,7 @@ def gpu() -> tk.Result:
 def test_the_order_of_the_gpu_sample(gpu: tk.Result) -> None:
     truth = json.loads((SAMPLES / "gpu-tp2-pp2-dp2" / "truth.json").read_text())
     order = defaultdict(list)
-    for row in gpu.run.tables["pipeline"]:
+    for row in gpu.run.rows("pipeline"):
         if row["op"] in "FB":
             order[row["rank"], row["step"]].append(f"{row['stage']}{row['op']}{row['micro_batch']}")
             assert row["source"] == ("annotation" if row["op"] == "F" else "kernels")  # no scope tells of backwards
@@ -33,7 +33,7 @@ def test_the_order_of_the_gpu_sample(gpu: tk.Result) -> None:
 
 def test_messages_of_the_gpu_sample_pair_up(gpu: tk.Result) -> None:
     sides = defaultdict(list)
-    for row in gpu.run.tables["pipeline"]:
+    for row in gpu.run.rows("pipeline"):
         if row["op"] in ("send", "recv"):
             boundary = row["stage"] - (row["carries"] == ("gradient" if row["op"] == "send" else "activation"))
             sides[row["pipeline"], row["step"], row["carries"], row["micro_batch"], boundary].append(row["op"])
@@ -59,7 +59,7 @@ def test_a_recorded_job_without_annotations() -> None:
     rows = result.run.tables["bubble"]
     assert {(b["schedule"], b["micro_batches"], b["reason"]) for b in rows} == {("1F1B", 4, None)}
     assert {b["pipeline"] for b in rows} == {"0,4", "1,5", "2,6", "3,7"}
-    work = [r for r in result.run.tables["pipeline"] if r["op"] in "FB"]
+    work = [r for r in result.run.rows("pipeline") if r["op"] in "FB"]
     assert len(work) == 8 * 2 * 8
     assert {r["source"] for r in work} == {"operators"}
 
@@ -74,7 +74,7 @@ def test_a_missing_rank_takes_the_bubble_with_it(tmp_path: Path) -> None:
     assert by_rank[0]["reason"] == "ranks-missing"
     assert by_rank[1]["bubble_ns"] is not None
     assert "pipeline-ranks-missing" in {f["code"] for f in result.run.tables["findings"]}
-    assert any(r["rank"] == 0 and r["op"] == "F" for r in result.run.tables["pipeline"])
+    assert any(r["rank"] == 0 and r["op"] == "F" for r in result.run.rows("pipeline"))
 
 
 def test_the_report_shows_the_bubble(gpu: tk.Result) -> None:
@@ -82,4 +82,4 @@ def test_the_report_shows_the_bubble(gpu: tk.Result) -> None:
     assert "pipeline: 1F1B, 2 ranks, 4 micro-batches" in text
     assert "bubble by formula" in text
     assert gpu.document["bubble"] == gpu.run.tables["bubble"]
-    assert gpu.document["pipeline"] == gpu.run.tables["pipeline"]
+    assert gpu.document["pipeline"] == gpu.run.rows("pipeline")

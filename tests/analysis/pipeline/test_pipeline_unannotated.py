@@ -40,7 +40,8 @@ def unannotated(source: Path, target: Path) -> Path:
 
 
 def tables(folder: Path) -> dict[str, list[dict[str, Any]]]:
-    return tk.analyze(folder, detail=False, workers=1).run.tables
+    run = tk.analyze(folder, detail=False, workers=1).run
+    return run.tables | {"pipeline": run.rows("pipeline")}
 
 
 @pytest.mark.parametrize(
@@ -104,6 +105,28 @@ def test_schedule_and_bubble_of_a_simulated_job(
         if "--batched" not in more:  # the truth counts waiting in its exchanges otherwise
             true = truth["ranks"][str(row["rank"])]["steps"]["0"]["pipeline"]
             assert all(row[name] == pytest.approx(ns, abs=EDGES) for name, ns in true.items())
+
+
+@pytest.mark.parametrize(
+    ("schedule", "pp", "more"),
+    [("1F1B", 2, ()), ("GPipe", 2, ()), ("1F1B", 4, ()), ("Interleaved1F1B", 2, ("--virtual", "2")),
+     ("Interleaved1F1B", 4, ("--virtual", "2")), ("LoopedBFS", 4, ("--virtual", "2"))],
+)  # fmt: skip
+@pytest.mark.parametrize("rounds", [1, 2])
+def test_stages_of_a_torch_job_on_the_group_of_all(
+    tmp_path: Path, schedule: str, pp: int, more: tuple[str, ...], rounds: int
+) -> None:
+    """Its messages are on `default_pg`: a rank that answers one with one looks like a ring, but its peer does not."""
+    found, truth = simulated(
+        tmp_path / "made", "--layout", f"tp=1,pp={pp},dp=1,order=tp-dp-pp", "--layers", str(2 * pp), "--micro-batches",
+        str(rounds * pp), "--schedule", schedule, "--framework", "torch", *more,
+    )  # fmt: skip
+    assert len(found["bubble"]) == pp
+    for row in found["bubble"]:
+        assert schedule in row["schedule"].split("|")
+        assert (row["reason"], row["micro_batches"]) == (None, rounds * pp)
+        true = truth["ranks"][str(row["rank"])]["steps"]["0"]["pipeline"]
+        assert all(row[name] == pytest.approx(ns, abs=EDGES) for name, ns in true.items())
 
 
 @pytest.mark.parametrize(("schedule", "pp"), [("DualPipe", 2), ("DualPipe", 4), ("DualPipeV", 2), ("DualPipeV", 4)])

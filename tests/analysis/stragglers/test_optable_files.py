@@ -16,8 +16,10 @@ from job_builder import Job, even, noisy, slow, table, to_rows
 
 import tracekit as tk
 from tracekit.analysis.stragglers import analyze_ops, rows_of
+from tracekit.analysis.stragglers.optable import Spans
 from tracekit.commands import cli
 from tracekit.errors import BrokenInput, ForeignFormat, LimitExceeded, TracekitError, UnusableInput
+from tracekit.model import NO_TIME
 from tracekit.output.optable import write_op_table
 from tracekit.parsers import identify, straggler_table
 from tracekit.parsers import parse as parse_trace
@@ -174,11 +176,15 @@ def test_an_unwritable_place_is_an_error_of_ours(ops: OpRows, tmp_path: Path) ->
 
 def test_spans_of_traces_become_a_table() -> None:
     ops = table(Job(stages=2, chunks=2, takes=noisy(5)))
-    names = ("dp_rank", "stage", "rank", "step", "op", "ts_ns", "dur_ns", "seq", "chunk", "micro_batch")
-    spans = [dict(zip(names, r, strict=False)) for r in to_rows(ops)]
-    rng = np.random.default_rng(1)
-    mixed = [{k: None if v == -1 else v for k, v in spans[i].items()} for i in rng.permutation(len(spans)).tolist()]
-    assert same(rows_of(mixed, ops.path), ops)
+    by = np.random.default_rng(1).permutation(len(ops))
+    rank, stage, dp, step, start, dur, chunk, micro_batch = (
+        np.where((column := getattr(ops, name)[by].astype(np.int64)) == -1, NO_TIME, column)
+        for name in ("rank", "stage", "dp_rank", "step", "start", "dur", "chunk", "micro_batch")
+    )
+    names = [*reversed(ops.ops), "unused"]
+    op = np.array([names.index(ops.ops[i]) for i in ops.op[by].tolist()], np.int64)
+    spans = Spans(names, op, rank, stage, dp, step, start, dur, chunk, np.full(len(by), NO_TIME), micro_batch)
+    assert same(rows_of(spans, ops.path), ops)
 
 
 # ------------------------------------------------------------------ the command

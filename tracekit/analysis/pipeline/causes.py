@@ -10,22 +10,26 @@ from __future__ import annotations
 
 import statistics
 from collections import defaultdict
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
+import numpy as np
 from msgspec import Struct
 
-from tracekit.analysis.pipeline.plans import Work, added, flat
+from tracekit.analysis.pipeline.plans import Work
 from tracekit.theory.bubbles import StageTimes
 from tracekit.theory.bubbles import bubble as closed_form
 from tracekit.theory.errors import NoNumber
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
+
+    from numpy.typing import NDArray
 
     from tracekit.analysis.pipeline.plans import Plans
     from tracekit.analysis.pipeline.timed import Lags, Timed
     from tracekit.theory.schedules import Schedule
+
+    Ints = NDArray[np.int64]
 
 Key = tuple[int, Work]
 """Ranks of the pipeline; (kind, stage) of an entry's actions."""
@@ -51,22 +55,38 @@ class Typical:
         found: dict[Key, list[int]] = defaultdict(list)
         self.plans = plans
         for t, ran in steps:
-            for work, ns in zip(plans.of(ran).work, flat(t.durations), strict=True):
+            for work, ns in zip(plans.of(ran).work, t.durations.tolist(), strict=True):
                 found[ran.ranks, work].append(ns)
         self._of = {key: int(statistics.median(values)) for key, values in found.items()}
         mean: dict[tuple[int, str], list[int]] = defaultdict(list)
         for (ranks, work), ns in self._of.items():
             mean[ranks, _kinds(work)].append(ns)
         self._mean = {key: round(statistics.fmean(values)) for key, values in mean.items()}
+        self._durations: dict[int, Ints] = {}  # by schedule, which `plans` keep
+        self._equal: dict[int, Ints | None] = {}
+        self._closed: dict[int, int | None] = {}
 
-    def durations(self, schedule: Schedule) -> list[int]:
+    def durations(self, schedule: Schedule) -> Ints:
         """Typical duration of each entry."""
-        return [self._of[schedule.ranks, work] for work in self.plans.of(schedule).work]
+        if id(schedule) not in self._durations:
+            ranks, plan = schedule.ranks, self.plans.of(schedule)
+            self._durations[id(schedule)] = np.array([self._of[ranks, work] for work in plan.work], np.int64)
+        return self._durations[id(schedule)]
 
-    def equal(self, schedule: Schedule) -> list[int] | None:
+    def equal(self, schedule: Schedule) -> Ints | None:
         """Mean over the stages instead; None for a kind of work that never ran."""
-        kinds = [(schedule.ranks, _kinds(work)) for work in self.plans.of(schedule).work]
-        return None if any(k not in self._mean for k in kinds) else [self._mean[k] for k in kinds]
+        if id(schedule) not in self._equal:
+            ranks, plan = schedule.ranks, self.plans.of(schedule)
+            means = [self._mean.get((ranks, _kinds(work))) for work in plan.work]
+            self._equal[id(schedule)] = None if None in means else np.array(means, np.int64)
+        return self._equal[id(schedule)]
+
+    def closed_form(self, ideal: Schedule) -> int | None:
+        """Bubble of a rank by formula with the mean times, ns; None where no formula holds."""
+        if id(ideal) not in self._closed:
+            kinds = {_kinds(work) for work in self.plans.of(ideal).work}
+            self._closed[id(ideal)] = _closed(ideal, {kind: self.share(ideal, kind) for kind in kinds})
+        return self._closed[id(ideal)]
 
     def share(self, schedule: Schedule, kind: str) -> float:
         """Mean over ranks of the time that one micro-batch takes through all its stages."""
@@ -81,20 +101,20 @@ def _kinds(work: Work) -> str:
 class Asked(Struct, frozen=True):
     """Replays of one step that `causes` needs: number, and duration of each entry without what holds it up."""
 
-    replays: list[tuple[int, list[int]]]
+    replays: list[tuple[int, Ints]]
 
 
 def ask_causes(t: Timed, ran: Schedule, ideal: Schedule | None, typical: Typical, lag: Lags) -> Asked:
     """Ask for the replays that take the idle time of each rank apart."""
-    actual = flat(t.durations)
-    held = added(actual, lag.p2p)
-    late = added(held, lag.comm)
-    stages = typical.durations(ran)
-    equal = typical.equal(ran) or stages
+    actual, stages = t.durations, typical.durations(ran)
+    held = actual + lag.p2p
+    late = held + lag.comm
+    equal = typical.equal(ran)
+    equal = stages if equal is None else equal
     best = typical.equal(ideal) if ideal is not None else None
-    cases: list[tuple[Schedule, list[int], list[int]]] = [
+    cases: list[tuple[Schedule, Ints, Ints]] = [
         (ran, equal, equal), (ran, stages, stages), (ran, actual, actual), (ran, held, actual), (ran, late, actual),
-        (ran, added(late, lag.launch), actual),
+        (ran, late + lag.launch, actual),
     ]  # fmt: skip
     cases.insert(0, (ideal, best, best) if ideal is not None and best is not None else cases[0])
     return Asked([(typical.plans.ask(schedule, occupied), work) for schedule, occupied, work in cases])
@@ -102,30 +122,22 @@ def ask_causes(t: Timed, ran: Schedule, ideal: Schedule | None, typical: Typical
 
 def causes(asked: Asked, t: Timed, ideal: Schedule | None, typical: Typical) -> Causes | None:
     """Take the idle time of each rank apart; None when the order that ran cannot finish in a replay."""
-    lengths = [typical.plans.length(number) for number, _ in asked.replays]
+    lengths = [n for number, _ in asked.replays if (n := typical.plans.length(number)) is not None]
+    if len(lengths) < len(asked.replays):
+        return None
     begin, finish = t.window
-    out = []
-    first = 0
-    for row in t.start:
-        here = slice(first, first + len(row))
-        first += len(row)
-        idle = []
-        for n, (_, work) in zip(lengths, asked.replays, strict=True):
-            if n is None:
-                return None
-            idle.append(n - sum(work[here]))
-        idle.append(finish - begin - sum(asked.replays[-1][1][here]))
-        out.append((idle[0], *(b - a for a, b in pairwise(idle))))
-    return Causes(out, lengths[3] or 0, _closed(ideal, typical))
+    sizes = np.array([len(row) for row in t.start], np.intp)
+    first = np.cumsum(sizes) - sizes
+    busy = np.stack([np.add.reduceat(work, first) for _, work in asked.replays])
+    idle = np.array([*lengths, finish - begin])[:, None] - np.concatenate([busy, busy[-1:]])
+    parts = np.diff(idle, axis=0, prepend=0).T.tolist()
+    return Causes([tuple(row) for row in parts], lengths[3], None if ideal is None else typical.closed_form(ideal))
 
 
-def _closed(ideal: Schedule | None, typical: Typical) -> int | None:
-    if ideal is None:
+def _closed(ideal: Schedule, share: Mapping[str, float]) -> int | None:
+    """share: of each kind of work, mean over ranks of the time that one micro-batch takes through all its stages."""
+    if "FB" in share or "F" not in share:
         return None
-    kinds = {_kinds(work) for work in typical.plans.of(ideal).work}
-    if "FB" in kinds or "F" not in kinds:
-        return None
-    share = {k: typical.share(ideal, k) for k in kinds}
     try:
         times = StageTimes(share["F"], share.get("I", 0.0) + share.get("B", 0.0), share.get("W", 0.0))
         found = closed_form(ideal.name, ideal.ranks, ideal.micro_batches, times, ideal.stages // ideal.ranks)

@@ -32,7 +32,7 @@ class Chunk(Struct):
     @property
     def kinds(self) -> str:
         """Kinds of its actions in one word."""
-        return "".join(kind for kind, _, _ in self.actions)
+        return self.actions[0][0] if len(self.actions) == 1 else "".join(kind for kind, _, _ in self.actions)
 
 
 class Message(Struct):

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from functools import cached_property
 from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tracekit.theory.schedules import parts
+from tracekit.theory.schedules import Kind, parts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
+    from tracekit.analysis.pipeline.parts import Mark
     from tracekit.theory.schedules import Schedule
+
+    Results = defaultdict[tuple[int, int], list[Mark]]
+    Ints = NDArray[np.int64]
 
 Work = tuple[tuple[str, int], ...]
 """(kind, stage) of an entry's actions."""
@@ -44,6 +49,39 @@ class Plan:
         self.work: list[Work] = [
             tuple((a.kind.value, a.stage) for a in parts(step)) for order in orders for step in order
         ]
+
+    @cached_property
+    def marks(self) -> list[list[list[Mark]]]:
+        """The actions of each entry of each rank, named in full."""
+        return [
+            [[(a.kind.value, a.stage, a.micro_batch) for a in parts(step)] for step in order]
+            for order in self.schedule.orders
+        ]
+
+    @cached_property
+    def chunk_of(self) -> list[dict[int | None, int]]:
+        """Of each rank: stage → which of its stages that is."""
+        out: list[dict[int | None, int]] = [{} for _ in self.first]
+        for stage, rank in enumerate(self.schedule.stage_rank):
+            out[rank][stage] = len(out[rank])
+        return out
+
+    @cached_property
+    def results(self) -> tuple[Results, Results]:
+        """Results in the order they are made, by (from, to): as the sender's marks, and as the receiver's."""
+        made: Results = defaultdict(list)
+        used: Results = defaultdict(list)
+        home = self.schedule.stage_rank
+        for rank, order in enumerate(self.schedule.orders):
+            for action in (a for step in order for a in parts(step)):
+                if action.kind is Kind.BACKWARD_WEIGHT:
+                    continue
+                before, after = self.schedule.neighbours[action.stage]
+                kind, target = ("F", after) if action.kind is Kind.FORWARD else ("B", before)
+                if target >= 0 and home[target] != rank:
+                    made[rank, home[target]].append((kind, action.stage, action.micro_batch))
+                    used[rank, home[target]].append((kind, target, action.micro_batch))
+        return made, used
 
     @cached_property
     def order(self) -> list[int] | None:
@@ -83,9 +121,29 @@ class Plan:
                 out.append(found)
         return out
 
-    def ready(self, end: Sequence[int], begin: int) -> list[int]:
+    def ready(self, end: Ints, begin: int) -> Ints:
         """When all that each entry waits for had ended, ns; `end` of every entry."""
-        return [max((end[k] for k in needs), default=begin) if needs is not None else begin for needs in self.needs]
+        out = np.full(self.entries, begin, np.int64)
+        rows, first, needed = self._needed
+        if len(rows):
+            out[rows] = np.maximum.reduceat(end[needed], first)
+        return out
+
+    def there(self, ready: Ints) -> Ints:
+        """When the first of the entries `ahead` of each could begin as to others, ns; without one, when it could."""
+        out = ready.copy()
+        rows, first, later = self._later
+        if len(rows):
+            out[rows] = np.minimum.reduceat(ready[later], first)
+        return out
+
+    @cached_property
+    def _needed(self) -> _Ragged:
+        return _ragged([needs or () for needs in self.needs])
+
+    @cached_property
+    def _later(self) -> _Ragged:
+        return _ragged(self.ahead)
 
     def lengths(self, occupied: NDArray[np.int64]) -> list[int] | None:
         """ns from the first start to the last end, for every row of durations; None where the order cannot finish."""
@@ -101,12 +159,22 @@ class Plan:
         return [int(ns) for ns in end.max(axis=0)]
 
 
+_Ragged = tuple["NDArray[np.intp]", "NDArray[np.intp]", "NDArray[np.intp]"]
+
+
+def _ragged(lists: Sequence[Sequence[int]]) -> _Ragged:
+    """(lists with any value, where the values of each begin, all values) for `reduceat`."""
+    size = np.array([len(values) for values in lists], np.intp)
+    rows = np.flatnonzero(size)
+    return rows, (np.cumsum(size) - size)[rows], np.array([*chain.from_iterable(lists)], np.intp)
+
+
 class Plans:
     """The plan of each schedule, and replays that are gathered first and then run together."""
 
     def __init__(self) -> None:
         self._of: dict[int, Plan] = {}
-        self._asked: dict[int, list[tuple[int, Sequence[int]]]] = {}
+        self._asked: dict[int, list[tuple[int, Sequence[int] | Ints]]] = {}
         self._count = 0
         self._length: dict[int, int] = {}
 
@@ -116,7 +184,7 @@ class Plans:
             self._of[id(schedule)] = Plan(schedule)
         return self._of[id(schedule)]
 
-    def ask(self, schedule: Schedule, occupied: Sequence[int]) -> int:
+    def ask(self, schedule: Schedule, occupied: Sequence[int] | Ints) -> int:
         """Number under which `length` gives the length of a replay with these durations of all entries."""
         self.of(schedule)
         self._asked.setdefault(id(schedule), []).append((self._count, occupied))
@@ -136,8 +204,3 @@ class Plans:
 def flat(grid: Sequence[Sequence[int]]) -> list[int]:
     """Values of all entries, rank after rank."""
     return list(chain.from_iterable(grid))
-
-
-def added(*columns: Sequence[int]) -> list[int]:
-    """Entry by entry."""
-    return [sum(values) for values in zip(*columns, strict=True)]

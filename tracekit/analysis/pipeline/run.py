@@ -1,4 +1,4 @@
-"""All pipelines of a run: rows of the tables `pipeline` and `bubble`, and findings."""
+"""All pipelines of a run: the tables `pipeline`, `bubble` and `what_if`, and findings."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from tracekit.analysis.detail import group_key
 from tracekit.analysis.pipeline.causes import CAUSES, Causes, Typical, ask_causes, causes
 from tracekit.analysis.pipeline.causes import Asked as AskedCauses
 from tracekit.analysis.pipeline.fit import by_form
+from tracekit.analysis.pipeline.gantt import gantt
 from tracekit.analysis.pipeline.lines import Line, find_lines
-from tracekit.analysis.pipeline.messages import carried
 from tracekit.analysis.pipeline.orders import ANNOTATION, backward_split, ordered, pieces
 from tracekit.analysis.pipeline.plans import Plans
 from tracekit.analysis.pipeline.recognise import Recognised, recognise
@@ -21,16 +21,16 @@ from tracekit.analysis.pipeline.slow import LongStage, long_stages, stage_findin
 from tracekit.analysis.pipeline.timed import Lags, Timed, idle_split, lags, timed
 from tracekit.analysis.pipeline.whatif import MOST_ERROR, ask_what_if, what_if
 from tracekit.analysis.pipeline.whatif import Asked as AskedWhatIf
-from tracekit.theory.schedules import parts as actions_of
+from tracekit.analysis.tables import from_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    import pyarrow as pa
     from numpy.typing import NDArray
 
     from tracekit.analysis.crossrank.clocks import Clock
-    from tracekit.analysis.pipeline.parts import Chunk, Mark, Message, RankPipeline
-    from tracekit.theory.schedules import Schedule
+    from tracekit.analysis.pipeline.parts import Chunk, Message, RankPipeline
 
 Row = dict[str, Any]
 
@@ -52,9 +52,9 @@ class RankInput(Struct):
 
 
 class PipelineTables(Struct):
-    """Rows of the tables of pipelines."""
+    """The table `pipeline`, rows of the others and of findings."""
 
-    pipeline: list[Row] = field(default_factory=list)
+    pipeline: pa.Table = field(default_factory=lambda: from_rows("pipeline", []))
     bubble: list[Row] = field(default_factory=list)
     what_if: list[Row] = field(default_factory=list)
     findings: list[Row] = field(default_factory=list)
@@ -105,9 +105,10 @@ def pipelines(inputs: Sequence[RankInput], groups: Iterable[Sequence[int]] = ())
     for s in steps:
         s.ask(typical, [x for x in long if x.places == len(s.line.ranks)])
     for s in steps:
-        out.pipeline += _gantt(s, by_rank)
         out.bubble += _bubbles(s, by_rank, typical)
         out.what_if += _what_ifs(s, typical)
+    work = ((s, _name(s.line), plans.of(s.known.ran) if s.known and s.known.ran else None) for s in steps)
+    out.pipeline = gantt(work, {rank: one.shift for rank, one in by_rank.items()})
     out.findings = [*stage_findings(long, out.what_if, {_name(line): len(line.ranks) for line in found}),
                     *_findings(steps)]  # fmt: skip
     return out
@@ -202,58 +203,6 @@ def _moved(spans: Sequence[NDArray[np.int64]], moves: Sequence[int]) -> list[NDA
 
 def _name(line: Line) -> str:
     return group_key(line.ranks, None, None) or ""
-
-
-# ------------------------------------------------------------------------------------------------ table `pipeline`
-
-
-def _gantt(s: _Step, by_rank: Mapping[int, RankInput]) -> list[Row]:
-    rows: list[Row] = []
-    ran = s.known.ran if s.known is not None else None
-    marks = carried(s.line.ranks, s.messages, ran)
-    name = _name(s.line)
-    for place, rank in enumerate(s.line.ranks):
-        if rank not in by_rank:
-            continue
-        one, offset = by_rank[rank], s.offsets[place]
-        stages = sorted({st for st, home in enumerate(ran.stage_rank) if home == place}) if ran else []
-        chunk_of = {stage: n for n, stage in enumerate(stages)}
-        for entry, chunk in enumerate(s.chunks[place]):
-            named = _named(chunk, ran, place, entry)
-            at = chunk.ts + one.shift
-            aligned = None if offset is None else at + offset
-            rows += [
-                {
-                    "pipeline": name, "rank": rank, "step": s.step, "op": kind, "stage": stage,
-                    "chunk": None if stage is None else chunk_of.get(stage), "micro_batch": mb, "peer": None,
-                    "carries": None, "call_id": None, "ts_ns": at, "aligned_ns": aligned, "dur_ns": chunk.dur,
-                    "compute_ns": chunk.compute, "source": chunk.source, "paired": len(named) > 1,
-                }
-                for kind, stage, mb in named
-            ]  # fmt: skip
-        for i, m in enumerate(s.messages[place]):
-            mark = marks.get((place, i))
-            kind, stage, mb = mark or ("", None, None)
-            ts = None if m.ts is None else m.ts + one.shift
-            rows.append(
-                {
-                    "pipeline": name, "rank": rank, "step": s.step, "op": "send" if m.send else "recv", "stage": stage,
-                    "chunk": None if stage is None else chunk_of.get(stage), "micro_batch": mb, "peer": m.peer,
-                    "carries": None if mark is None else "activation" if kind == "F" else "gradient",
-                    "call_id": m.call, "ts_ns": ts,
-                    "aligned_ns": None if ts is None or offset is None else ts + offset, "dur_ns": m.dur,
-                    "compute_ns": None, "paired": False,
-                    "source": "annotation" if m.mark is not None else "order" if mark is not None else "calls",
-                }
-            )  # fmt: skip
-    return rows
-
-
-def _named(chunk: Chunk, ran: Schedule | None, place: int, entry: int) -> Sequence[Mark]:
-    """The actions of a chunk with what the order tells of them."""
-    if ran is None:
-        return chunk.actions
-    return [(a.kind.value, a.stage, a.micro_batch) for a in actions_of(ran.orders[place][entry])]
 
 
 # -------------------------------------------------------------------------------------------------- table `bubble`

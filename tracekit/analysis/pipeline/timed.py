@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from tracekit.analysis.pipeline.parts import Chunk
     from tracekit.analysis.pipeline.plans import Plan
 
+    Ints = NDArray[np.int64]
+
 Grid = list[list[int]]
 
 
@@ -34,9 +36,9 @@ class Timed(Struct, frozen=True):
         return min(row[0] for row in self.start), max(row[-1] for row in self.end)
 
     @property
-    def durations(self) -> Grid:
-        """ns of each entry."""
-        return [[b - a for a, b in zip(*rows, strict=True)] for rows in zip(self.start, self.end, strict=True)]
+    def durations(self) -> Ints:
+        """ns of each entry, rank after rank."""
+        return np.array(flat(self.end), np.int64) - np.array(flat(self.start), np.int64)
 
     @property
     def backwards(self) -> bool:
@@ -87,44 +89,44 @@ def idle_split(t: Timed, rank: int) -> tuple[int, int, int]:
 
 class Lags(Struct, frozen=True):
     """Per entry (rank after rank), ns between the moment it could start and its start: `p2p` in point-to-point calls of
-    the pipeline, else `comm` with other communication active, else `launch`.
+    the pipeline, else `comm` with other communication active, else `launch`; int64.
 
     held: per rank, ns of waiting for one message while that of a later entry was already there (head of line).
     """
 
-    p2p: list[int]
-    comm: list[int]
-    launch: list[int]
+    p2p: Ints
+    comm: Ints
+    launch: Ints
     held: list[int]
 
 
-def lags(t: Timed, plan: Plan, blocked: Sequence[NDArray[np.int64]], comm: Sequence[NDArray[np.int64]]) -> Lags:
+def lags(t: Timed, plan: Plan, blocked: Sequence[Ints], comm: Sequence[Ints]) -> Lags:
     """What came between entries besides waiting for the work of other ranks.
 
     plan: of the order that ran, entry by entry as in `t`; blocked: per rank, [start, end) ns in point-to-point calls,
     int64 [k, 2]; comm: in other communication.
     An entry can start when the one before it and all that it needs from other ranks have ended.
     """
-    begin = t.window[0]
-    ready = plan.ready(flat(t.end), begin)
-    out = Lags([], [], [], [])
-    for rank, starts in enumerate(t.start):
-        first = plan.first[rank]
-        frees = [begin, *t.end[rank][:-1]]
-        could = [max(free, r) for free, r in zip(frees, ready[first:], strict=False)]
-        low = np.array(could, np.int64)
-        high = np.maximum(low, starts)
-        both = np.concatenate([blocked[rank], comm[rank]])
-        p2p, either = (
-            covered(spans, high) - covered(spans, low) for spans in (union(*rows.T) for rows in (blocked[rank], both))
-        )
-        out.p2p.extend(p2p.tolist())
-        out.comm.extend((either - p2p).tolist())
-        out.launch.extend((high - low - either).tolist())
-        held = 0
-        for entry, free in enumerate(frees, first):
-            if ready[entry] > free:
-                there = min((ready[j] for j in plan.ahead[entry]), default=ready[entry])
-                held += max(0, ready[entry] - max(free, there))
-        out.held.append(held)
-    return out
+    begin, first = t.window[0], np.array(plan.first)
+    start, end = np.array(flat(t.start), np.int64), np.array(flat(t.end), np.int64)
+    free = np.append(begin, end[:-1])
+    free[first] = begin
+    ready = plan.ready(end, begin)
+    low = np.maximum(free, ready)
+    high = np.maximum(low, start)
+    rank = np.repeat(np.arange(len(first)), np.diff(np.append(first, len(end))))
+    p2p = _inside(blocked, rank, low, high)
+    either = _inside([np.concatenate(both) for both in zip(blocked, comm, strict=True)], rank, low, high)
+    waited = np.where(ready > free, np.maximum(ready - np.maximum(free, plan.there(ready)), 0), 0)
+    return Lags(p2p, either - p2p, high - low - either, np.add.reduceat(waited, first).tolist())
+
+
+def _inside(spans: Sequence[Ints], rank: NDArray[np.intp], low: Ints, high: Ints) -> Ints:
+    """ns of [low, high) of entries that the spans of their ranks cover; all ranks at once, one behind the other."""
+    every = np.concatenate(spans)
+    begin = min(int(every.min(initial=low.min())), int(low.min()))
+    room = max(int(every.max(initial=high.max())), int(high.max())) - begin + 1
+    every += (np.repeat(np.arange(len(spans)) * room, [len(rows) for rows in spans]) - begin)[:, None]
+    over = union(every[:, 0], every[:, 1])
+    at = rank * room - begin
+    return covered(over, high + at) - covered(over, low + at)

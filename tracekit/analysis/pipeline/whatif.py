@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
 from msgspec import Struct
-
-from tracekit.analysis.pipeline.plans import added, flat
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,24 +38,24 @@ def ask_what_if(
     long: stages whose compute is to take 1/pace of its time; compute: per entry of each rank, ns with compute active
     (the rest of an entry, communication in it, stays).
     """
-    actual = flat(t.durations)
-    stages = typical.durations(ran)
-    equal = typical.equal(ran) or stages
-    balanced = [round(ns * mean / own) if own else ns for ns, own, mean in zip(actual, stages, equal, strict=True)]
-    gaps = (lag.p2p, lag.comm, lag.launch)
+    actual, stages = t.durations, typical.durations(ran)
+    equal = typical.equal(ran)
+    columns = zip(actual.tolist(), stages.tolist(), (stages if equal is None else equal).tolist(), strict=True)
+    balanced = np.array([round(ns * mean / own) if own else ns for ns, own, mean in columns], np.int64)
+    gaps = lag.p2p + lag.comm + lag.launch
     ask = typical.plans.ask
-    whats = [ask(ran, added(work, *gaps)) for work in (stages, balanced)]
-    whats += [ask(ran, added(actual, *gaps[:i], *gaps[i + 1 :])) for i in range(len(gaps))]
+    whats = [ask(ran, work + gaps) for work in (stages, balanced)]
+    whats += [ask(ran, actual + gaps - gap) for gap in (lag.p2p, lag.comm, lag.launch)]
     slow = []
     for one in long:
         if one.pace is not None:
             first = typical.plans.of(ran).first[one.place]
             here = slice(first, first + len(t.start[one.place]))
-            work = [*actual]
-            work[here] = [ns - min(ns, round(c * (1 - 1 / one.pace)))
-                          for ns, c in zip(actual[here], compute[one.place], strict=True)]  # fmt: skip
-            slow.append((one.place, ask(ran, added(work, *gaps))))
-    return Asked(ask(ran, added(actual, *gaps)), whats, slow)
+            less = np.array([round(c * (1 - 1 / one.pace)) for c in compute[one.place]], np.int64)
+            work = actual + gaps
+            work[here] -= np.minimum(actual[here], less)
+            slow.append((one.place, ask(ran, work)))
+    return Asked(ask(ran, actual + gaps), whats, slow)
 
 
 def what_if(asked: Asked, typical: Typical) -> tuple[int, list[tuple[str, str | None, int]]] | None:

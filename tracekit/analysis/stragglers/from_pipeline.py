@@ -12,11 +12,18 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
-from tracekit.analysis.stragglers.optable import NotReplayableError
+import numpy as np
+
+from tracekit.analysis.arrays import codes_of, flags_of, numbers_of
+from tracekit.analysis.stragglers.optable import NotReplayableError, Spans
 from tracekit.analysis.stragglers.optypes import BACKWARD, FORWARD, GRADS_SCATTER, PARAMS_GATHER
+from tracekit.model import NO_TIME
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+
+    import pyarrow as pa
+    from numpy.typing import NDArray
 
 Row = dict[str, Any]
 Place = tuple[int, int]
@@ -24,22 +31,21 @@ Place = tuple[int, int]
 COMPUTES = {"F": FORWARD, "B": BACKWARD}
 AS_LONG = 0.98
 """Compute that is this near the longest is as long."""
+_NUMBERS = ("rank", "step", "stage", "chunk", "micro_batch", "aligned_ns", "dur_ns")
 _DIRECTION = {"activation": "forward", "gradient": "backward"}
 
 
 def spans_of(
-    pipeline: Iterable[Row], bubble: Iterable[Row], collectives: Sequence[Row], replicas: Mapping[str, int]
-) -> list[Row]:
+    pipeline: pa.Table, bubble: Iterable[Row], collectives: Sequence[Row], replicas: Mapping[str, int]
+) -> Spans:
     """Spans for `rows_of`, times on the ranks' common clock.
 
-    pipeline, bubble: rows of those tables; collectives: data-parallel calls (rank, step, purpose, ts_ns, dur_ns);
+    pipeline: that table; bubble: rows of it; collectives: data-parallel calls (rank, step, purpose, ts_ns, dur_ns);
     replicas: pipeline → data-parallel rank. Raises NotReplayableError.
     """
     places = _workers(bubble, replicas)
-    spans = [_span(row, places[row["rank"]]) for row in pipeline if row["rank"] in places]
-    if not spans:
-        raise NotReplayableError("no-compute", "no pipeline was found in the traces")
-    return spans + _data_parallel(spans, collectives, places)
+    found = _spans(pipeline, places)
+    return _with(found, _data_parallel(found, collectives), places)
 
 
 def _workers(bubble: Iterable[Row], replicas: Mapping[str, int]) -> dict[int, Place]:
@@ -57,37 +63,63 @@ def _workers(bubble: Iterable[Row], replicas: Mapping[str, int]) -> dict[int, Pl
     }
 
 
-def _span(row: Row, place: Place) -> Row:
-    dp, position = place
-    where = f"{row['op']} of micro-batch {row['micro_batch']} on rank {row['rank']} in step {row['step']}"
-    if row["op"] in ("I", "W"):
+def _spans(pipeline: pa.Table, places: Mapping[int, Place]) -> Spans:
+    """Rows of the table on ranks that stand for a worker."""
+    ranks = numbers_of(pipeline.column("rank"))
+    here = np.flatnonzero(np.isin(ranks, [*places]))
+    if not len(here):
+        raise NotReplayableError("no-compute", "no pipeline was found in the traces")
+    number = {name: numbers_of(pipeline.column(name))[here] for name in _NUMBERS}
+    op, ops = _words(pipeline, "op", here)
+    carries, carried = _words(pipeline, "carries", here)
+    _check(number, [ops[i] for i in op.tolist()], carries < 0, flags_of(pipeline.column("paired"))[here])
+    names = [COMPUTES.get(o) or f"{_DIRECTION[c]}-{o}" for o in ops for c in carried or _DIRECTION]
+    at = np.array([places[rank] for rank in number["rank"].tolist()], np.int64)
+    return Spans(
+        names, op * len(carried or _DIRECTION) + np.maximum(carries, 0), number["rank"], at[:, 1], at[:, 0],
+        number["step"], number["aligned_ns"], number["dur_ns"], number["chunk"], number["stage"],
+        number["micro_batch"],
+    )  # fmt: skip
+
+
+def _words(table: pa.Table, name: str, rows: NDArray[np.intp]) -> tuple[NDArray[np.int64], list[str]]:
+    codes, words = codes_of(table.column(name))
+    return codes[rows].astype(np.int64), words
+
+
+def _check(
+    number: Mapping[str, NDArray[np.int64]], op: Sequence[str], nothing: NDArray[np.bool_], paired: NDArray[np.bool_]
+) -> None:
+    """Raise NotReplayableError for the first row of which no operation can be made. nothing: it carries nothing."""
+    split, compute = (np.array([o in kinds for o in op], np.bool_) for kinds in ("IW", COMPUTES))
+    timeless = (number["aligned_ns"] == NO_TIME) | (number["dur_ns"] == NO_TIME)
+    wrong = split | paired | timeless | (nothing & ~compute)
+    if not wrong.any():
+        return
+    i = int(wrong.argmax())
+    rank, step, mb = (int(number[name][i]) for name in ("rank", "step", "micro_batch"))
+    where = f"{op[i]} of micro-batch {None if mb == NO_TIME else mb} on rank {rank} in step {step}"
+    if split[i]:
         raise NotReplayableError("split-backward", "backwards are split into input and weight gradients")
-    if row["paired"]:
+    if paired[i]:
         raise NotReplayableError("overlapped-pairs", f"{where} runs as one with another")
-    if row["aligned_ns"] is None or row["dur_ns"] is None:
+    if timeless[i]:
         raise NotReplayableError("no-time", f"{where} has no time on a common clock")
-    if row["op"] in COMPUTES:
-        op = COMPUTES[row["op"]]
-    elif row["carries"] is None:
-        raise NotReplayableError("unpaired", f"nothing tells what the {row['op']} of rank {row['rank']} carries")
-    else:
-        op = f"{_DIRECTION[row['carries']]}-{row['op']}"
-    return {
-        "rank": row["rank"], "stage": position, "dp_rank": dp, "step": row["step"], "op": op,
-        "ts_ns": row["aligned_ns"], "dur_ns": row["dur_ns"], "chunk": row["chunk"], "global_chunk": row["stage"],
-        "micro_batch": row["micro_batch"],
-    }  # fmt: skip
+    raise NotReplayableError("unpaired", f"nothing tells what the {op[i]} of rank {rank} carries")
 
 
-def _data_parallel(spans: Sequence[Row], collectives: Sequence[Row], places: Mapping[int, Place]) -> list[Row]:
-    """One span for the gathers before the first forward, and one for the reductions after the last backward."""
+def _data_parallel(spans: Spans, collectives: Sequence[Row]) -> list[tuple[int, int, str, int, int]]:
+    """One (rank, step, operation, start, end) for the gathers before the first forward, and one for the reductions
+    after the last backward.
+    """
     first: dict[tuple[int, int], int] = {}
     last: dict[tuple[int, int], int] = {}
-    for s in spans:
-        if s["op"] in (FORWARD, BACKWARD):
-            key = (s["rank"], s["step"])
-            first[key] = min(first.get(key, s["ts_ns"]), s["ts_ns"])
-            last[key] = max(last.get(key, 0), s["ts_ns"] + s["dur_ns"])
+    rows = np.flatnonzero(np.array([o in COMPUTES.values() for o in spans.ops], np.bool_)[spans.op])
+    columns = (spans.rank, spans.step, spans.start, spans.start + spans.dur)
+    for rank, step, start, end in zip(*(c[rows].tolist() for c in columns), strict=True):
+        key = (rank, step)
+        first[key] = min(first.get(key, start), start)
+        last[key] = max(last.get(key, 0), end)
     edges: dict[tuple[int, int, str], list[int]] = defaultdict(list)
     for c in collectives:
         key = (c["rank"], c["step"])
@@ -98,10 +130,18 @@ def _data_parallel(spans: Sequence[Row], collectives: Sequence[Row], places: Map
             edges[*key, GRADS_SCATTER] += [max(begin, last[key]), end]
         elif c["purpose"] == "param_gather" and end <= first[key]:
             edges[*key, PARAMS_GATHER] += [begin, end]
-    return [
-        {
-            "rank": rank, "stage": places[rank][1], "dp_rank": places[rank][0], "step": step, "op": op,
-            "ts_ns": min(times), "dur_ns": max(times) - min(times),
-        }
-        for (rank, step, op), times in sorted(edges.items())
-    ]  # fmt: skip
+    return [(*key, min(times), max(times)) for key, times in sorted(edges.items())]
+
+
+def _with(spans: Spans, more: Sequence[tuple[int, int, str, int, int]], places: Mapping[int, Place]) -> Spans:
+    """The spans and those of data parallelism."""
+    if not more:
+        return spans
+    rank, step, op, start, end = zip(*more, strict=True)
+    at = np.array([places[r] for r in rank], np.int64)
+    names = [*dict.fromkeys(op)]
+    code = len(spans.ops) + np.array([names.index(o) for o in op], np.int64)
+    unknown = np.full(len(more), NO_TIME, np.int64)
+    added = (code, rank, at[:, 1], at[:, 0], step, start, np.subtract(end, start), unknown, unknown, unknown)
+    own = (getattr(spans, name) for name in spans.__struct_fields__[1:])
+    return Spans([*spans.ops, *names], *(np.append(a, np.array(b, np.int64)) for a, b in zip(own, added, strict=True)))

@@ -6,17 +6,15 @@ and a replay is a few numpy operations a node. What does not fit the grid is lef
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from msgspec import Struct, field
 
 from tracekit.analysis.stragglers.optypes import COMPUTE, KNOWN
-from tracekit.model import OpRows
+from tracekit.model import NO_TIME, OpRows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
     from numpy.typing import NDArray
 
 _SPARSE = 8
@@ -182,41 +180,50 @@ def _same_order(grid: OpGrid) -> OpGrid:
     return OpGrid(grid.nodes, grid.steps[good], grid.ranks, grid.start[:, good], grid.dur[:, good], dropped)
 
 
-def rows_of(spans: Iterable[Mapping[str, Any]], source: str) -> OpRows:
+class Spans(Struct):
+    """Operations found in traces, n in any order. op: names, int64 index into `ops`; other numbers int64 (n).
+
+    start, dur: ns, starts of one step on one clock. chunk (of its stage), global_chunk (of the model), micro_batch:
+    `NO_TIME` = not known.
+    """
+
+    ops: list[str]
+    op: NDArray[np.int64]
+    rank: NDArray[np.int64]
+    stage: NDArray[np.int64]
+    dp_rank: NDArray[np.int64]
+    step: NDArray[np.int64]
+    start: NDArray[np.int64]
+    dur: NDArray[np.int64]
+    chunk: NDArray[np.int64]
+    global_chunk: NDArray[np.int64]
+    micro_batch: NDArray[np.int64]
+
+
+def rows_of(spans: Spans, source: str) -> OpRows:
     """Operations found in traces → `OpRows`, numbered by their starts within (worker, step, type).
 
-    A span has rank, stage, dp_rank, step, op (a name of `optypes`), ts_ns, dur_ns, and where known chunk
-    (of its stage), global_chunk (of the model) and micro_batch. Starts of one step must be on one clock.
+    A chunk whose number in the whole model is not known is numbered as where chunks go round the stages.
     """
-    ordered = sorted(spans, key=lambda s: (s["dp_rank"], s["stage"], s["step"], s["op"], s["ts_ns"]))
-    stages = 1 + max((s["stage"] for s in ordered), default=-1)
-    names = sorted({s["op"] for s in ordered})
-    number: dict[Any, int] = {}
-    seq = []
-    for s in ordered:
-        key = (s["dp_rank"], s["stage"], s["step"], s["op"])
-        number[key] = number.get(key, -1) + 1
-        seq.append(number[key])
-    chunk = [_or_absent(s.get("chunk")) for s in ordered]
+    names = sorted({spans.ops[i] for i in np.unique(spans.op).tolist()})
+    number = np.array([names.index(name) if name in names else -1 for name in spans.ops], np.int64)
+    op = number[spans.op]
+    by = np.lexsort((spans.start, op, spans.step, spans.stage, spans.dp_rank))
+    new = np.ones(len(by), np.bool_)
+    new[1:] = False
+    for values in (spans.dp_rank, spans.stage, spans.step, op):
+        new[1:] |= values[by[1:]] != values[by[:-1]]
+    first = np.flatnonzero(new)
+    seq = np.arange(len(by)) - np.repeat(first, np.diff(np.append(first, len(by))))
+    chunk, told, stage = spans.chunk[by], spans.global_chunk[by], spans.stage[by]
+    stages = 1 + int(stage.max(initial=-1))
+    round_ = np.where(chunk == NO_TIME, -1, chunk * stages + stage)
 
-    def column(name: str, type_: type[np.signedinteger[Any]] = np.int32) -> NDArray[Any]:
-        return np.array([s[name] for s in ordered], type_)
+    def column(values: NDArray[np.int64]) -> NDArray[np.int32]:
+        return np.where(values == NO_TIME, -1, values).astype(np.int32)
 
     return OpRows(
-        source, names, column("dp_rank"), column("stage"), column("rank"), column("step", np.int64),
-        np.array([names.index(s["op"]) for s in ordered], np.int32), column("ts_ns", np.int64),
-        column("dur_ns", np.int64), np.array(seq, np.int32), np.array(chunk, np.int32),
-        np.array([_or_absent(s.get("micro_batch")) for s in ordered], np.int32),
-        np.array([_global(s, c, stages) for c, s in zip(chunk, ordered, strict=True)], np.int32),
+        source, names, column(spans.dp_rank[by]), column(stage), column(spans.rank[by]), spans.step[by],
+        column(op[by]), spans.start[by], spans.dur[by], column(seq), column(chunk), column(spans.micro_batch[by]),
+        column(np.where(told == NO_TIME, round_, told)),
     )  # fmt: skip
-
-
-def _global(span: Mapping[str, Any], chunk: int, stages: int) -> int:
-    """Number of a chunk in the whole model, where known: as told, else chunks go round the stages."""
-    if (told := span.get("global_chunk")) is not None:
-        return int(told)
-    return -1 if chunk < 0 else chunk * stages + int(span["stage"])
-
-
-def _or_absent(value: int | None) -> int:
-    return -1 if value is None else value

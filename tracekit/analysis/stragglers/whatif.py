@@ -25,7 +25,7 @@ from tracekit.analysis.stragglers.optypes import BACKWARD, COMMUNICATION, FORWAR
 from tracekit.analysis.stragglers.replay import Scenario, replay
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
@@ -109,52 +109,49 @@ class WhatIf(Struct, frozen=True):
 
 def what_if(grid: OpGrid, graph: Graph, work: Work) -> WhatIf:
     """Replay a job as measured, ideal, and with each stage, DP rank and operation type alone or fixed."""
-    asker = _Asker(grid, graph, work)
-    everyone = asker.everyone
-    nodelay, ideal = replay(grid, graph, work, [Scenario(everyone), Scenario(~everyone)])
-    stages, ranks = (asker.effects([(Scenario(w), Scenario(~w)) for w in sets]) for sets in asker.lines)
+    everyone = np.ones(grid.ranks.shape, np.bool_)
+    stage, dp = np.indices(grid.ranks.shape)
+    lines = [*(stage == s for s in range(grid.stages)), *(dp == d for d in range(grid.dp))]
     names = sorted({family(n.op) for n in grid.nodes})
     of_names = [np.array([family(n.op) == f for n in grid.nodes], np.bool_) for f in names]
-    families = asker.effects([(Scenario(everyone, m), Scenario(everyone, ~m)) for m in of_names])
-    alone = [np.stack([e.alone for e in group]) for group in (stages, ranks)]
-    scores = _lower(alone[0].mean(axis=1), alone[1].mean(axis=1)) / ideal.mean()
+    communicates = np.array([n.op in COMMUNICATION for n in grid.nodes], np.bool_)
+    base, alone, without, only, fixed, compute, comm, launch = _replays(
+        grid, graph, work,
+        [Scenario(everyone), Scenario(~everyone)],
+        [Scenario(w) for w in lines], [Scenario(~w) for w in lines],
+        [Scenario(everyone, m) for m in of_names], [Scenario(everyone, ~m) for m in of_names],
+        [Scenario(w, ~communicates) for w in lines], [Scenario(w, communicates) for w in lines],
+        [Scenario(everyone, delayed=w) for w in lines],
+    )  # fmt: skip
+    nodelay, ideal = base
+    effects = [*map(Effect, alone, without)]
+    scores = _scores(alone, grid) / ideal.mean()
     top = _top(scores, grid.ranks)
     chosen = np.zeros_like(everyone)
     for place in top:
         chosen[place] = True
-    communicates = np.array([n.op in COMMUNICATION for n in grid.nodes], np.bool_)
+    (of_top,) = _replays(grid, graph, work, [Scenario(chosen), Scenario(~chosen)])
     found = WhatIf(
-        measured=grid.step_ns(), nodelay=nodelay, ideal=ideal, stages=tuple(stages), dp_ranks=tuple(ranks),
-        families=dict(zip(names, families, strict=True)), scores=scores,
-        compute_scores=asker.scores(lambda w: Scenario(w, ~communicates)) / ideal.mean(),
-        comm_scores=asker.scores(lambda w: Scenario(w, communicates)) / ideal.mean(),
-        launch_scores=asker.scores(lambda w: Scenario(everyone, delayed=w)) / nodelay.mean(),
-        step_scores=_lower(alone[0].T, alone[1].T) / ideal[:, None, None], top=top,
-        top_workers=asker.effects([(Scenario(chosen), Scenario(~chosen))])[0], reason=None,
+        measured=grid.step_ns(), nodelay=nodelay, ideal=ideal, stages=tuple(effects[: grid.stages]),
+        dp_ranks=tuple(effects[grid.stages :]), families=dict(zip(names, map(Effect, only, fixed), strict=True)),
+        scores=scores, compute_scores=_scores(compute, grid) / ideal.mean(),
+        comm_scores=_scores(comm, grid) / ideal.mean(), launch_scores=_scores(launch, grid) / nodelay.mean(),
+        step_scores=_lower(alone[: grid.stages].T, alone[grid.stages :].T) / ideal[:, None, None], top=top,
+        top_workers=Effect(*of_top), reason=None,
     )  # fmt: skip
     return replace(found, reason=_refusal(found, everyone.size))
 
 
-class _Asker:
-    """Replays of one job. lines: workers of each stage, and of each DP rank, as masks [stages, dp]."""
+def _replays(grid: OpGrid, graph: Graph, work: Work, *groups: Sequence[Scenario]) -> list[NDArray[np.int64]]:
+    """Step times of each group of scenarios, ns [scenarios, steps]; all of them in one go."""
+    times = replay(grid, graph, work, [s for group in groups for s in group])
+    return np.split(times, np.cumsum([len(group) for group in groups])[:-1])
 
-    def __init__(self, grid: OpGrid, graph: Graph, work: Work) -> None:
-        self.grid, self.graph, self.work = grid, graph, work
-        self.everyone = np.ones(grid.ranks.shape, np.bool_)
-        stage, dp = np.indices(grid.ranks.shape)
-        self.lines = ([stage == s for s in range(grid.stages)], [dp == d for d in range(grid.dp)])
 
-    def effects(self, pairs: Sequence[tuple[Scenario, Scenario]]) -> list[Effect]:
-        """Effect of each (alone, without)."""
-        times = replay(self.grid, self.graph, self.work, [s for pair in pairs for s in pair])
-        return [Effect(times[2 * i], times[2 * i + 1]) for i in range(len(pairs))]
-
-    def scores(self, scenario: Callable[[NDArray[np.bool_]], Scenario]) -> NDArray[np.float64]:
-        """Mean step, ns [stages, dp]: the lower of those with the scenario of a worker's stage and of its DP rank."""
-        means = [
-            replay(self.grid, self.graph, self.work, [scenario(w) for w in sets]).mean(axis=1) for sets in self.lines
-        ]
-        return _lower(*means)
+def _scores(times: NDArray[np.int64], grid: OpGrid) -> NDArray[np.float64]:
+    """Mean step, ns [stages, dp]: the lower of a worker's stage and of its DP rank. times: of stages, then of DP."""
+    means = times.mean(axis=1)
+    return _lower(means[: grid.stages], means[grid.stages :])
 
 
 def _refusal(found: WhatIf, workers: int) -> str | None:
