@@ -140,8 +140,9 @@ def _distinct(changes: Sequence[Change]) -> tuple[list[Change], list[int]]:
 def _spare(joint: Joint) -> NDArray[np.intp]:
     """Edges from arrivals to the ends of calls that wait at a hub, which lets them end no earlier."""
     own = np.flatnonzero(joint.why >= -1)
-    waits = joint.kind[joint.meet[joint.dst[own]]] == HUB
-    return own[waits & (joint.kind[joint.src[own]] == NodeKind.ARRIVAL)]
+    spare: Flags = joint.kind[joint.meet[joint.dst[own]]] == HUB
+    spare &= joint.kind[joint.src[own]] == NodeKind.ARRIVAL
+    return own[spare]
 
 
 def _starts(joint: Joint) -> Flags:
