@@ -159,21 +159,18 @@ def _whole_payload(number: dict[str, NDArray[np.int64]], payload: NDArray[np.int
     inside = np.flatnonzero(owner != NO_TIME)
     if not len(inside):
         return payload
+    owners = np.flatnonzero(np.bincount(owner[inside], minlength=len(owner)))
+    rows, of = np.append(owners, inside), np.append(owners, owner[inside])
+    values, which = distinct_rows([of, op[0][rows]])  # an operation of a kernel each
+    sums = np.zeros(len(values), np.int64)
+    np.add.at(sums, which, payload[rows])
+    first = np.searchsorted(values[:, 0], owners)
+    messages = np.isin(values[:, 1], [i for i, word in enumerate(op[1]) if word in P2P])
+    several = np.diff(np.append(first, len(values))) > 1
     out = payload.copy()
-    words = [*op[1], ""]
-    for at in np.unique(owner[inside]).tolist():
-        rows = [at, *inside[owner[inside] == at].tolist()]
-        if any(payload[r] == NO_TIME for r in rows):
-            out[at] = NO_TIME
-            continue
-        sums: dict[str, int] = {}
-        for r in rows:
-            name = words[op[0][r]]
-            sums[name] = sums.get(name, 0) + int(payload[r])
-        if len(sums) == 1:
-            out[at] = next(iter(sums.values()))
-        else:
-            out[at] = max(sums.values()) if set(sums) <= P2P else NO_TIME
+    out[owners] = np.maximum.reduceat(sums, first)
+    out[owners[several & ~np.logical_and.reduceat(messages, first)]] = NO_TIME
+    out[of[payload[rows] == NO_TIME]] = NO_TIME
     return out
 
 
