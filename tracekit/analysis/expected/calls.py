@@ -7,6 +7,8 @@ reduction's kernel is compiled for one type). Calls of one coalesced kernel are 
 from __future__ import annotations
 
 import re
+from functools import cached_property
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -71,7 +73,7 @@ class Kind(NamedTuple):
     payload: int | None
 
 
-class Calls(Struct):
+class Calls(Struct, dict=True):
     """Calls in call order. `kinds[which[i]]` of call i, -1 for a call inside another's kernel; `NO_TIME` = none.
 
     counted_kinds, counted: the same for counts and bytes, every call by itself with its own payload.
@@ -86,6 +88,16 @@ class Calls(Struct):
     dur: NDArray[np.int64]
     transfer: NDArray[np.int64]
     wait: NDArray[np.int64]
+
+    @cached_property
+    def rows(self) -> list[NDArray[np.intp]]:
+        """The calls of each of `kinds`."""
+        return _rows_of(self.which, len(self.kinds))
+
+    @cached_property
+    def counted_rows(self) -> list[NDArray[np.intp]]:
+        """The calls of each of `counted_kinds`."""
+        return self.rows if self.counted is self.which else _rows_of(self.counted, len(self.counted_kinds))
 
     def __len__(self) -> int:
         return len(self.which)
@@ -102,15 +114,24 @@ def read_calls(one: Recording) -> Calls:
     payload = _whole_payload(number, own, text["op"])
     peer = _peer(one.rank, number, text["op"])
     kinds, which = _kinds(text, number, peer, payload)
-    counted_kinds, counted = (kinds, which.copy()) if payload is own else _kinds(text, number, peer, own)
-    which[number["coalesced_into"] != NO_TIME] = -1
+    counted_kinds, counted = (kinds, which) if payload is own else _kinds(text, number, peer, own)
+    inside = number["coalesced_into"] != NO_TIME
+    if inside.any():
+        which = np.where(inside, -1, which)
     none = np.full(n, NO_TIME, np.int64)
-    known = isinstance(one.added, str)
+    transfer, wait = (
+        none if isinstance(one.added, str) else one.added.numbers[name] for name in ("transfer_ns", "wait_ns")
+    )
     return Calls(
-        kinds, which, counted_kinds, counted, number["step"], number["ts_ns"], number["dur_ns"],
-        none if isinstance(one.added, str) else one.added.numbers["transfer_ns"],
-        none if known else one.added.numbers["wait_ns"],  # type: ignore[union-attr]
-    )  # fmt: skip
+        kinds, which, counted_kinds, counted, number["step"], number["ts_ns"], number["dur_ns"], transfer, wait
+    )
+
+
+def _rows_of(which: NDArray[np.int64], kinds: int) -> list[NDArray[np.intp]]:
+    """Calls of each kind."""
+    order = np.argsort(which, kind="stable")
+    cuts = np.searchsorted(which[order], np.arange(kinds + 1))
+    return [order[a:b] for a, b in pairwise(cuts.tolist())]
 
 
 Codes = tuple["NDArray[np.int64]", list[str]]

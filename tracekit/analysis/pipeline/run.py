@@ -132,6 +132,7 @@ def _steps(line: Line, by_rank: Mapping[int, RankInput], plans: Plans) -> list[_
     parts = {r: by_rank[r].part for r in line.ranks if r in by_rank}
     numbers = sorted({c.step for part in parts.values() for c in part.chunks})
     comm = [_spans(parts[r].comm) if r in parts else _spans([]) for r in line.ranks]
+    whole = [parts[r] for r in line.ranks if r in parts]
     out = []
     for step in numbers:
         sent = [[m for m in parts[r].messages if m.step == step] if r in parts else [] for r in line.ranks]
@@ -139,13 +140,14 @@ def _steps(line: Line, by_rank: Mapping[int, RankInput], plans: Plans) -> list[_
             chunks = [[c for c in parts[r].chunks if c.step == step] if r in parts else [] for r in line.ranks]
             out.append(_Step(line, step, chunks, sent, _offsets(line, by_rank, chunks), reason=line.reason))
             continue
-        chunks = ordered(line, parts, step)
+        rows = [pieces(part, step) for part in whole]
+        chunks = ordered(line, whole, rows)
         s = _Step(line, step, chunks, sent, _offsets(line, by_rank, chunks))
         orders = tuple(tuple(c.actions for c in row) for row in s.chunks)
         sends = sum(m.send for row in sent for m in row) if all(sent) else None
         s.known = recognise(orders, line.ring, sends)
         if any(c.source != ANNOTATION for row in s.chunks for c in row):
-            found = by_form(line, [parts[r] for r in line.ranks], step, s.known)
+            found = by_form(line, whole, step, s.known, rows)
             s.by_form = found is not None
             s.known, s.chunks = found or (s.known, s.chunks)
         s.reason = s.known.reason
