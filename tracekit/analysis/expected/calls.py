@@ -105,7 +105,8 @@ class Calls(Struct, dict=True):
 
 def read_calls(one: Recording) -> Calls:
     """Read the recording's file of collectives (memory-mapped; only the columns needed are copied)."""
-    table = mapped(one.files["collectives"]).select([*_TEXTS, *_NUMBERS]).combine_chunks()
+    table = mapped(one.files["collectives"]).select([*_TEXTS, *_NUMBERS])
+    table = table.combine_chunks() if table.column(0).num_chunks > 1 else table
     coded = {name: codes_of(table.column(name)) for name in _TEXTS}
     number = {name: numbers_of(table.column(name)) for name in _NUMBERS}
     text = {name: (found.astype(np.int64), words) for name, (found, words) in coded.items()}
@@ -165,7 +166,7 @@ def _whole_payload(number: dict[str, NDArray[np.int64]], payload: NDArray[np.int
     sums = np.zeros(len(values), np.int64)
     np.add.at(sums, which, payload[rows])
     first = np.searchsorted(values[:, 0], owners)
-    messages = np.isin(values[:, 1], [i for i, word in enumerate(op[1]) if word in P2P])
+    messages = np.array([*(word in P2P for word in op[1]), False], np.bool_)[values[:, 1]]
     several = np.diff(np.append(first, len(values))) > 1
     out = payload.copy()
     out[owners] = np.maximum.reduceat(sums, first)
@@ -176,7 +177,7 @@ def _whole_payload(number: dict[str, NDArray[np.int64]], payload: NDArray[np.int
 
 def _peer(rank: int | None, number: dict[str, NDArray[np.int64]], op: Codes) -> NDArray[np.int64]:
     """Other end of each message; none of a coalesced kernel whose messages go to several ranks."""
-    p2p = np.isin(op[0], [i for i, w in enumerate(op[1]) if w in P2P])
+    p2p = np.array([*(word in P2P for word in op[1]), False], np.bool_)[op[0]]
     source, target = number["src_rank"], number["dst_rank"]
     mine = -1 if rank is None else rank
     other = np.where(source == mine, target, np.where(source != NO_TIME, source, target))

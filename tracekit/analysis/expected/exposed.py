@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tracekit.analysis.arrays import mapped, plain
+from tracekit.analysis.arrays import mapped, view
 from tracekit.analysis.crossrank.busy import COMPUTE
 from tracekit.analysis.crossrank.columns import distinct
 from tracekit.analysis.distinct import distinct_rows
@@ -74,8 +74,8 @@ def split_exposure(one: Recording, calls: Calls, judged: Judged, total: dict[Key
 def _exposed_transfer(path: str, calls: Calls) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """(device, exposed ns) of each call's transfer: its device work after its waiting, less what compute covers."""
     table = mapped(path)
-    device, call = (plain(table.column(n), np.dtype(np.int32))[0] for n in ("device", "call"))
-    ts, dur = (plain(table.column(n), np.dtype(np.int64))[0] for n in ("ts_ns", "dur_ns"))
+    device, call = (view(table.column(n), np.dtype(np.int32)) for n in ("device", "call"))
+    ts, dur = (view(table.column(n), np.dtype(np.int64)) for n in ("ts_ns", "dur_ns"))
     out, where = np.zeros(len(calls), np.int64), np.zeros(len(calls), np.int64)
     waited = calls.wait != NO_TIME
     turn = np.where(waited, calls.start + np.where(waited, calls.wait, 0), NO_TIME)
