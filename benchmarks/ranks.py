@@ -38,7 +38,7 @@ def timed(name):
         finally:
             parts[name] = time.process_time() - begin
     setattr(run, name, outer)
-for name in ("add_cross_rank", "add_expected", "add_pipelines", "add_critical", "add_operations"):
+for name in ("add_cross_rank", "add_expected", "pipelines_of", "add_critical"):
     timed(name)
 def progress(done, total, what):
     if what.startswith("matching"):
@@ -138,7 +138,7 @@ def main() -> None:
     print(f"{len(files)} ranks, {size:.0f} MB of gzip, {whole['cpu']:.0f} s of CPU")
     print(f"CPU for all ranks together / whole analysis   {share:6.2f}   goal ≤ 0.2")
     for name, seconds in whole["parts"].items():
-        print(f"    {name.removeprefix('add_'):43} {seconds / whole['cpu']:.3f}")
+        print(f"    {name.removeprefix('add_').removesuffix('_of'):43} {seconds / whole['cpu']:.3f}")
     print(f"peak RSS, {len(files)} ranks / {len(files) // 4} ranks   {grown:15.2f}, {whole['rss'] / 1e6:.0f} MB")
 
 

@@ -41,6 +41,8 @@ from TraceLens import TreePerfAnalyzer
 TreePerfAnalyzer.from_file(sys.argv[1]).get_df_gpu_timeline()
 """
 KERNELS = 5_000_000
+PAIRS = (("pair", "plain", "peer"), ("half pair", "half0", "half1"))
+"""Two ranks of a job: name, file of each."""
 
 
 @dataclass(slots=True)
@@ -107,6 +109,7 @@ def data(folder: Path, mb: float) -> dict[str, Path]:
         "twice": (f"k{2 * mb:g}.json", 2 * mb, 0),
         "half0": (f"pair{mb:g}/rank0.json", mb / 2, 0),
         "half1": (f"pair{mb:g}/rank1.json", mb / 2, 1),
+        "peer": (f"k{mb:g}-rank1.json", mb, 1),
         "small": ("k1.json", 1, 0),
     }
     for name, size, rank in wanted.values():
@@ -126,8 +129,11 @@ def jobs(files: dict[str, Path], scratch: Path, options: argparse.Namespace) -> 
         Job("orjson", [sys.executable, "-c", ORJSON, plain], n),
         Job("tracekit gz", analyze([files["gz"]], scratch), n),
         Job("tracekit twice", analyze([files["twice"]], scratch), n),
-        Job("one worker", analyze([files["half0"], files["half1"]], scratch, 1), n),
-        Job("two workers", analyze([files["half0"], files["half1"]], scratch, 2), n),
+        *(
+            Job(f"{size} {workers}", analyze([files[a], files[b]], scratch, workers), n)
+            for size, a, b in PAIRS
+            for workers in (1, 2)
+        ),
         Job("small", analyze([files["small"]], scratch), n + 2),
         Job("help", [*TRACEKIT, "--help"], n + 2),
     ]
@@ -163,8 +169,14 @@ def ratios(files: dict[str, Path], found: dict[str, Job]) -> list[Line]:
         Line("peak RSS / file size", mine.rss / size["plain"], 0.40),
         Line("peak RSS growth per MB of JSON", grown / (size["twice"] - size["plain"]), 0.25),
         Line("CPU for twice the events", s["tracekit twice"].cpu / mine.cpu, 2.1),
-        Line(
-            "two ranks: wall, one worker / two workers", s["one worker"].wall / s["two workers"].wall, 1.5, most=False
+        *(
+            Line(
+                f"two ranks of {size[a] / 1e6:.0f} MB: wall, one worker / two",
+                s[f"{pair} 1"].wall / s[f"{pair} 2"].wall,
+                1.5,
+                most=False,
+            )
+            for pair, a, _ in PAIRS
         ),
         Line("--help, s", s["help"].wall, 0.3),
         Line("analyze of a 1 MB file, s", s["small"].wall, 1.2),

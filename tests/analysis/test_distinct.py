@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tracekit.analysis.distinct import distinct_rows, distinct_values
+from tracekit.analysis.distinct import distinct_rows, distinct_values, order_of, within
 
 
 @pytest.mark.parametrize("n", [0, 1, 2, 500])
@@ -40,3 +40,14 @@ def test_values_as_unique_tells_them_apart(few: int, bits: int, n: int) -> None:
     expected, inverse = np.unique(values, return_inverse=True)
     assert found.tolist() == expected.tolist()
     assert which.tolist() == inverse.tolist()
+
+
+@pytest.mark.parametrize("bits", [1, 20, 62])
+def test_orders_as_numpy_has_them(bits: int) -> None:
+    rng = np.random.default_rng(bits)
+    values, key = rng.integers(0, 1 << bits, 300), rng.integers(0, 9, 300)
+    assert order_of(values).tolist() == np.argsort(values, kind="stable").tolist()
+    assert within(key, values).tolist() == values[np.lexsort((values, key))].tolist()
+    assert order_of(-values).tolist() == np.argsort(-values, kind="stable").tolist()
+    assert within(key, -values).tolist() == (-values)[np.lexsort((-values, key))].tolist()
+    assert order_of(values[:0]).tolist() == within(key[:0], values[:0]).tolist() == []

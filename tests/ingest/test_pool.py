@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -134,3 +135,18 @@ def test_results_come_in_the_order_of_the_jobs() -> None:
     found = pool.Workers(2).each(max, jobs, [5, 1, 4, 2, 3, 0], lambda: told.append(1))
     assert [*found] == [1, 2, 3, 4, 5, 6]
     assert told
+
+
+def test_more_jobs_later_get_more_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[int] = []
+
+    def threads(count: int, **_: object) -> ThreadPoolExecutor:
+        made.append(count)
+        return ThreadPoolExecutor(count)
+
+    monkeypatch.setattr("concurrent.futures.ProcessPoolExecutor", threads)
+    monkeypatch.setattr(pool, "_context", lambda: None)
+    with pool.Workers(3) as workers:
+        for jobs in (1, 2, 2, 5):
+            assert [*workers.each(abs, [(-1,)] * jobs, [0] * jobs)] == [1] * jobs
+    assert made == [2, 3]

@@ -13,6 +13,7 @@ import tracekit as tk
 from tracekit.output.markdown import escape, render
 from tracekit.output.summary import clean, ms, percent, summarise
 from tracekit.output.terminal import report
+from tracekit.output.text import plain_name
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -89,3 +90,20 @@ def test_small_helpers() -> None:
     assert "://" not in escape("https://example.org")
     assert (ms(1_500_000), ms(15_000_000), ms(1_500_000_000)) == ("1.500", "15.0", "1,500")
     assert (percent(1, 4), percent(1, 0)) == ("25.0 %", "–")
+
+
+@pytest.mark.parametrize(
+    ("name", "plain"),
+    [
+        ("ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
+         "ncclDevKernel_AllReduce_Sum_bf16_RING_LL"),
+        ("void cross_device_reduce_1stage<__nv_bfloat16, 8>(RankData*, int)", "cross_device_reduce_1stage"),
+        ("void deep_ep::intranode::dispatch<8, 768, 8192>(int4*, float*, int)", "deep_ep::intranode::dispatch"),
+        ("torch/nn/modules/module.py(1787): _call_impl", "torch/nn/modules/module.py(1787): _call_impl"),
+        ("FSDP::all_gather (layers.3)", "FSDP::all_gather (layers.3)"),
+        ("Forward 0", "Forward 0"),
+        ("", ""),
+    ],
+)  # fmt: skip
+def test_kernels_are_named_without_types(name: str, plain: str) -> None:
+    assert plain_name(name) == plain

@@ -66,10 +66,9 @@ def view(column: pa.ChunkedArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
 
 def numbers_of(column: pa.ChunkedArray[Any]) -> NDArray[np.int64]:
     """An integer column as int64; null = `NO_TIME`."""
-    values, present = plain(column, np.dtype(np.int32 if column.type == pa.int32() else np.int64))
-    out = values.astype(np.int64, copy=False)
+    out = view(column, np.dtype(np.int32 if column.type == pa.int32() else np.int64)).astype(np.int64)
     if column.null_count:
-        out[~present] = NO_TIME
+        out[~np.concatenate([_present(chunk) for chunk in column.chunks])] = NO_TIME
     return out
 
 
@@ -94,7 +93,7 @@ def codes_of(column: pa.ChunkedArray[Any]) -> tuple[NDArray[np.int32], list[str]
     if not column.num_chunks:
         return np.empty(0, np.int32), []
     chunk = column.chunk(0)
-    found, present = plain_of(chunk.indices, np.dtype(np.int32))
+    found = view_of(chunk.indices, np.dtype(np.int32)).copy()
     if chunk.null_count:
-        found[~present] = -1
+        found[~_present(chunk.indices)] = -1
     return found, [str(word) for word in chunk.dictionary.to_pylist()]

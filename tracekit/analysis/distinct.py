@@ -1,4 +1,4 @@
-"""Distinct rows of a table of integers."""
+"""Distinct rows of a table of integers, and their order."""
 
 from __future__ import annotations
 
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 MOST_CELLS = 1 << 16
 """Possible values up to which a table of them all is faster than sorting."""
 _DIGIT = MOST_CELLS.bit_length() - 1
+_FEW = 4096
+"""Values up to which sorting them is faster than a table."""
 _MOST = 1 << 62
 
 
@@ -108,6 +110,9 @@ def distinct_values(values: Ints) -> tuple[Ints, Ints]:
         number = np.empty(top + 1, np.int64)
         number[found] = np.arange(len(found))
         return found, number[values]
+    if len(values) < _FEW:
+        few: tuple[Ints, Ints] = np.unique(values, return_inverse=True)
+        return few
     high, upper = distinct_values(values >> _DIGIT)
     low, lower = distinct_values(values & MOST_CELLS - 1)
     pair = upper * len(low) + lower
@@ -116,3 +121,29 @@ def distinct_values(values: Ints) -> tuple[Ints, Ints]:
     else:
         found, which = np.unique(pair, return_inverse=True)
     return high[found // len(low)] << _DIGIT | low[found % len(low)], which
+
+
+def order_of(values: Ints) -> NDArray[np.intp]:
+    """What `np.argsort(…, kind="stable")` gives, of numbers that are not negative several times as fast.
+
+    Numbers alone are sorted faster than positions by their numbers; so these ride in the low bits where they fit.
+    """
+    bits = len(values).bit_length()
+    if int(values.max(initial=0)).bit_length() + bits > _BITS or values.min(initial=0) < 0:
+        return np.argsort(values, kind="stable")
+    packed = values << bits | np.arange(len(values))
+    packed.sort()
+    return packed & (1 << bits) - 1
+
+
+def within(key: Ints, values: Ints) -> Ints:
+    """Values in the order of their keys (not negative), then of their own."""
+    bits = int(values.max(initial=0)).bit_length()
+    if int(key.max(initial=0)).bit_length() + bits > _BITS or values.min(initial=0) < 0:
+        return values[np.lexsort((values, key))]
+    packed = key << bits | values
+    packed.sort()
+    return packed & (1 << bits) - 1
+
+
+_BITS = 63

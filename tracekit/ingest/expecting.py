@@ -37,6 +37,7 @@ def add_expected(
         return [None] * len(used)
     from tracekit.analysis.expected.calls import Recording
     from tracekit.analysis.expected.run import expected
+    from tracekit.parsers.memory import without_gc
 
     recordings = [
         Recording(
@@ -45,10 +46,11 @@ def add_expected(
         )
         for (r, p), a, exposed, windows in kept
     ]  # fmt: skip
-    found = expected(
-        recordings, options.declared.tables, world=out.world_size, groups=out.tables["groups"],
-        layout=_layout(options.declared.layout or solution.layout),
-    )  # fmt: skip
+    with without_gc():
+        found = expected(
+            recordings, options.declared.tables, world=out.world_size, groups=out.tables["groups"],
+            layout=_layout(options.declared.layout or solution.layout),
+        )  # fmt: skip
     out.tables["theory"] = found.rows
     out.tables["findings"] += found.findings
     out.expected = [c for c, ((r, _), *_) in zip(found.columns, kept, strict=True) if "activities" in r.detail]

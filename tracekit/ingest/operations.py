@@ -1,4 +1,4 @@
-"""A traced pipeline job as an operation table, and its what-if: rows of `stragglers`."""
+"""A traced pipeline job as an operation table, and its what-if."""
 
 from __future__ import annotations
 
@@ -9,6 +9,10 @@ from typing import TYPE_CHECKING, Any
 from tracekit.errors import TracekitError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pyarrow as pa
+
     from tracekit.analysis.stragglers import StragglerTables
     from tracekit.ingest.run import RunTables
     from tracekit.label.layout import Layout, Solution
@@ -21,17 +25,18 @@ LANES = frozenset({"tp", "cp", "gtp", "etp"})
 """Axes along which ranks work on one micro-batch together."""
 
 
-def operations(out: RunTables, solution: Solution) -> OpRows:
-    """Operations of the job's pipelines. Raises NotReplayableError where they cannot be told."""
+def operations(pipeline: pa.Table, bubble: Sequence[Row], data_parallel: Sequence[Row], solution: Solution) -> OpRows:
+    """Operations of the job's pipelines, from what is known of them; NotReplayableError where they cannot be told.
+
+    data_parallel: see `tracekit.analysis.crossrank.tables.data_parallel_calls`.
+    """
     from tracekit.analysis.stragglers import rows_of
     from tracekit.analysis.stragglers.from_pipeline import spans_of
 
-    bubble = out.tables["bubble"]
-    replicas = _replicas(bubble, solution)
-    return rows_of(spans_of(out.columns["pipeline"], bubble, out.data_parallel, replicas), SOURCE)
+    return rows_of(spans_of(pipeline, bubble, data_parallel, _replicas(bubble, solution)), SOURCE)
 
 
-def _replicas(bubble: list[Row], solution: Solution) -> dict[str, int]:
+def _replicas(bubble: Sequence[Row], solution: Solution) -> dict[str, int]:
     """Pipeline → data-parallel rank."""
     from tracekit.analysis.stragglers import NotReplayableError
 
@@ -62,31 +67,18 @@ def table_of(out: RunTables) -> OpRows:
     from tracekit.label.layout import Solution
 
     try:
-        return operations(out, out.solution or Solution())
+        return operations(out.columns["pipeline"], out.tables["bubble"], out.data_parallel, out.solution or Solution())
     except NotReplayableError as e:
         raise TracekitError(f"no operation table of these traces ({e.code}): {e}") from None
 
 
-def add_operations(out: RunTables, solution: Solution) -> None:
-    """The what-if of the traced pipelines, in `stragglers`; a row with a reason where it cannot be asked."""
-    if not out.tables.get("bubble"):
-        return
-    found = _analysed(out, solution)
-    out.tables["stragglers"] += found.rows
-    out.tables["findings"] += found.findings
-    out.tables["health"] += [
-        {
-            "rank": None, "source": SOURCE, "severity": h.severity, "reason": h.reason, "count": h.count,
-            "example": h.example or None,
-        }
-        for h in found.health
-    ]  # fmt: skip
-
-
-def _analysed(out: RunTables, solution: Solution) -> StragglerTables:
+def stragglers_of(
+    pipeline: pa.Table, bubble: Sequence[Row], data_parallel: Sequence[Row], solution: Solution
+) -> StragglerTables:
+    """The what-if of the traced pipelines; a row with a reason where it cannot be asked. Of what: see `operations`."""
     from tracekit.analysis.stragglers import NotReplayableError, analyze_ops, not_replayed
 
     try:
-        return analyze_ops(operations(out, solution))
+        return analyze_ops(operations(pipeline, bubble, data_parallel, solution))
     except NotReplayableError as e:
         return not_replayed(SOURCE, e)

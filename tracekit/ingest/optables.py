@@ -13,16 +13,30 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
+    from tracekit.analysis.stragglers import StragglerTables
+
 Row = dict[str, Any]
 
 
 class OpTableResults(Struct):
-    """Rows for `stragglers`, `findings` and `health`, and the tables that could not be read."""
+    """Rows for `stragglers`, `findings` and `health`, and the operation tables that could not be read."""
 
     rows: list[Row] = field(default_factory=list)
     findings: list[Row] = field(default_factory=list)
     health: list[Row] = field(default_factory=list)
     failures: list[Failure] = field(default_factory=list)
+
+    def add(self, found: StragglerTables, source: str) -> None:
+        """Add what was found about one job."""
+        self.rows += found.rows
+        self.findings += found.findings
+        self.health += [
+            {
+                "rank": None, "source": source, "severity": h.severity, "reason": h.reason, "count": h.count,
+                "example": h.example or None,
+            }
+            for h in found.health
+        ]  # fmt: skip
 
     def into(self, tables: dict[str, list[Row]]) -> None:
         """Add to the tables of a run, the most important findings first."""
@@ -44,13 +58,5 @@ def read_op_tables(paths: Iterable[Path], *, strict: bool = False) -> OpTableRes
         except UnusableInput as e:
             out.failures.append(Failure(str(path), str(e)))
             continue
-        out.rows += found.rows
-        out.findings += found.findings
-        out.health += [
-            {
-                "rank": None, "source": str(path), "severity": h.severity, "reason": h.reason, "count": h.count,
-                "example": h.example or None,
-            }
-            for h in found.health
-        ]  # fmt: skip
+        out.add(found, str(path))
     return out

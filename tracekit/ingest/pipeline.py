@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from tracekit.analysis.tables import from_rows
+from tracekit.ingest.operations import SOURCE, stragglers_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -12,44 +15,66 @@ if TYPE_CHECKING:
     from tracekit.analysis.crossrank.clocks import Clock
     from tracekit.analysis.pipeline.parts import RankPipeline
     from tracekit.analysis.pipeline.run import PipelineTables
+    from tracekit.analysis.stragglers import StragglerTables
     from tracekit.ingest.identity import Part
+    from tracekit.ingest.optables import OpTableResults
     from tracekit.ingest.run import RunTables
     from tracekit.ingest.worker import PartResult
     from tracekit.label.layout import Solution
 
+Row = dict[str, Any]
+
+
+class Pipelines(Struct):
+    """The pipelines of a run, and the what-if of their operations where they show any."""
+
+    tables: PipelineTables
+    stragglers: StragglerTables | None
+
+
+def shows_pipelines(used: Sequence[tuple[PartResult, Part]]) -> bool:
+    """Whether any recording shows pipeline work."""
+    return any(r.tables.pipeline and p.rank is not None for r, p in used)
+
 
 def pipelines_of(
     used: Sequence[tuple[PartResult, Part]],
-    clocks: Sequence[Clock | None],
-    solution: Solution,
     shifts: Sequence[int],
-) -> PipelineTables | None:
-    """The pipelines of a run; None where no rank shows pipeline work.
+    clocks: Sequence[Clock | None],
+    data_parallel: Sequence[Row],
+    solution: Solution,
+) -> Pipelines:
+    """The pipelines of a run that shows any.
 
-    used: recordings in the run's order, and of each the clock and the ns to add to its own times. Of several recordings
-    of one rank the first counts.
+    used: recordings in the run's order, and of each the ns to add to its own times and its clock. Of several recordings
+    of one rank the first counts. data_parallel: see `tracekit.analysis.crossrank.tables.data_parallel_calls`.
     """
-    found = [x for x in zip(used, clocks, shifts, strict=True) if x[0][0].tables.pipeline and x[0][1].rank is not None]
-    if not found:
-        return None
     from tracekit.analysis.pipeline.run import RankInput, pipelines
     from tracekit.parsers.memory import without_gc
 
     inputs: dict[int, RankInput] = {}
-    for (r, p), clock, shift in found:
-        if p.rank is not None and r.tables.pipeline is not None:
+    for (r, p), shift, clock in zip(used, shifts, clocks, strict=True):
+        if p.rank is not None and r.tables.pipeline:
             inputs.setdefault(p.rank, RankInput(p.rank, r.tables.pipeline, shift, clock))
     with without_gc():
-        return pipelines([inputs[rank] for rank in sorted(inputs)], _groups(solution))
+        found = pipelines([inputs[rank] for rank in sorted(inputs)], _groups(solution))
+        stragglers = stragglers_of(found.pipeline, found.bubble, data_parallel, solution) if found.bubble else None
+    return Pipelines(found, stragglers)
 
 
-def add_pipelines(out: RunTables, found: PipelineTables | None) -> None:
-    """Fill the tables of pipelines; their `what_if` goes before that of other steps."""
-    out.columns["pipeline"] = found.pipeline if found else from_rows("pipeline", [])
-    out.tables["bubble"] = found.bubble if found else []
-    if found:
-        out.tables["what_if"] = [*found.what_if, *out.tables["what_if"]]
-        out.tables["findings"] += found.findings
+def add_pipelines(out: RunTables, found: Pipelines | None, operations: OpTableResults) -> None:
+    """Fill the tables of pipelines; their `what_if` goes before that of other steps.
+
+    operations: takes the what-if of the pipelines' operations.
+    """
+    tables = found.tables if found else None
+    out.columns["pipeline"] = tables.pipeline if tables else from_rows("pipeline", [])
+    out.tables["bubble"] = tables.bubble if tables else []
+    if tables:
+        out.tables["what_if"] = [*tables.what_if, *out.tables["what_if"]]
+        out.tables["findings"] += tables.findings
+    if found and found.stragglers:
+        operations.add(found.stragglers, SOURCE)
 
 
 def places_of(used: Sequence[tuple[PartResult, Part]], solution: Solution) -> dict[int, int]:

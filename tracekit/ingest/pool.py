@@ -55,6 +55,7 @@ class Workers:
     def __init__(self, count: int | None) -> None:
         self.count = count or os.cpu_count() or 1
         self._pool: ProcessPoolExecutor | None = None
+        self._started_for = 0
 
     def __enter__(self) -> Workers:
         return self
@@ -62,6 +63,9 @@ class Workers:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._stop()
+
+    def _stop(self) -> None:
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)
 
@@ -77,8 +81,8 @@ class Workers:
         sizes: of each job; the largest begin first, which keeps all busy to the end. waiting: called at first, and now
         and then. Raises TracekitError when a worker is killed.
         """
+        waiting()
         if min(self.count, len(jobs)) <= 1:
-            waiting()
             for job in jobs:
                 yield task(*job)
             return
@@ -107,20 +111,21 @@ class Workers:
             raise TracekitError("worker processes cannot be started; try with --workers 1") from e
 
     def _started(self, jobs: int) -> ProcessPoolExecutor:
-        if self._pool is None:
+        count = min(self.count, jobs)
+        if self._pool is None or self._started_for < count:
             from concurrent.futures import ProcessPoolExecutor
 
-            count = min(self.count, jobs)
+            self._stop()
             self._pool = ProcessPoolExecutor(count, mp_context=_context(), initializer=_end_at_once_on_interrupt)
+            self._started_for = count
         return self._pool
 
 
 def _awaited(begun: Future[T], waiting: Callable[[], None]) -> T:
     from concurrent.futures import wait
 
-    while not begun.done():
+    while not wait((begun,), _PATIENCE_S).done:
         waiting()
-        wait((begun,), _PATIENCE_S)
     return begun.result()
 
 

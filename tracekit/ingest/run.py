@@ -18,9 +18,8 @@ from tracekit.ingest.expecting import add_expected
 from tracekit.ingest.files import file_rows
 from tracekit.ingest.identity import Decision, Part, resolve
 from tracekit.ingest.layout import layout_row
-from tracekit.ingest.operations import add_operations
 from tracekit.ingest.optables import read_op_tables
-from tracekit.ingest.pipeline import add_pipelines, pipelines_of
+from tracekit.ingest.pipeline import add_pipelines, pipelines_of, shows_pipelines
 from tracekit.ingest.pool import Aside, Workers
 from tracekit.ingest.usermap import user_ranks
 from tracekit.ingest.witnesses import FLIGHT_RECORDER, Examined, Witnesses, contradictions, examine, gather, health
@@ -139,8 +138,6 @@ def _run(
     if progress and len(read.results) > 1:
         progress(0, 0, f"matching {len(read.results)} ranks")
     out = _collect(read, decision, solution, pool.count)
-    read.stragglers.into(out.tables)
-    add_operations(out, solution)
     out.job_groups = merged(seen)
     _add_witnesses(out, read, job)
     return _with_layout(out, options, job, solution)
@@ -280,10 +277,13 @@ def _collect(read: _Read, decision: Decision, solution: Solution, workers: int) 
     out.tables["findings"] = _findings(used, decision, read.failures)
     added, clocks = add_cross_rank(out, used)
     shifts = [_delta(r, origin, absolute) for r, _ in used]
-    found = Aside(workers, pipelines_of, used, clocks, solution, shifts)
+    found = None
+    if shows_pipelines(used):
+        found = Aside(workers, pipelines_of, used, shifts, clocks, out.data_parallel, solution)
     theory = add_expected(out, used, added, read.options, solution)
     add_critical(out, used, added, clocks, theory, solution)
-    add_pipelines(out, found.result())
+    add_pipelines(out, found.result() if found else None, read.stragglers)
+    read.stragglers.into(out.tables)
     out.tables["by_strategy"] = [
         {"rank": t["rank"], "device": t["device"], "strategy": name} | row
         for t in out.tables["totals"]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from tracekit.model import CPU_DEVICE
 from tracekit.output import critical, crossrank, expected, pipeline
-from tracekit.output.text import Grid, clean, ms, percent
+from tracekit.output.text import Grid, clean, ms, percent, plain_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -264,7 +264,7 @@ def _sites(run: RunTables) -> Grid:
                 f"{row['count']:,}",
                 ms(row["total_ns"] / ranks),
                 ms(row["exposed_ns"] / ranks),
-                clean(site or "–")[:60],
+                clean(plain_name(site or "–"))[:60],
             )
         )
     return grid
@@ -283,8 +283,8 @@ def _unlabelled(run: RunTables) -> Grid:
         grid.rows.append(
             (
                 s["op"], clean(s["group"] or "–")[:34] + size, clean(s["dtype"] or "–"), payload, f"{s['count']:,}",
-                ms(s["total_ns"] if run.coverage["comm_ns"] else None), possible, clean(s["site"] or "–")[:50],
-                s["example"],
+                ms(s["total_ns"] if run.coverage["comm_ns"] else None), possible,
+                clean(plain_name(s["site"] or "–"))[:50], s["example"],
             )
         )  # fmt: skip
     if grid.rows:

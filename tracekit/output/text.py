@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
+_KERNEL = re.compile(r"(?:void )?([A-Za-z_][\w:]*)(?:<[^()]*>)?\([^()]*\)$")
+"""A demangled name: what it returns, template arguments and parameters are the same for many, and fill lines."""
+
 
 @dataclass(slots=True)
 class Grid:
@@ -21,6 +24,12 @@ class Grid:
 def clean(text: object) -> str:
     """Text from a trace without control and direction characters, and without halves of a character."""
     return _CONTROL.sub("?", str(text))
+
+
+def plain_name(name: str) -> str:
+    """The name of a kernel without its types, as it stands in its source; any other text as it is."""
+    found = _KERNEL.match(name)
+    return found[1] if found else name
 
 
 def ms(ns: float | None) -> str:

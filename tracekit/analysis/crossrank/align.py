@@ -15,14 +15,18 @@ Where no shift or several fit, whole steps are matched one by one, if step marke
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from msgspec import Struct
 
+from tracekit.analysis.crossrank.columns import median
 from tracekit.model import NO_TIME
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from numpy.typing import NDArray
 
 SAME_HOST_NS = 300_000
@@ -39,7 +43,7 @@ _ANY = 1 << 61
 _SEED = 0x7ACE
 
 
-class Sequence(Struct):
+class Sequence(Struct, dict=True):
     """The calls of one group in one recording, in call order.
 
     code: int64 signature; step: int64 (-1 = none); start, end: int64 ns (`NO_TIME` = unknown; end only where the
@@ -63,6 +67,27 @@ class Sequence(Struct):
 
     def __len__(self) -> int:
         return len(self.code)
+
+    @cached_property
+    def steps(self) -> dict[int, NDArray[np.intp]]:
+        """Step → its calls, in call order."""
+        order = np.argsort(self.step, kind="stable")
+        placed = self.step[order]
+        first = np.flatnonzero(np.append(True, placed[1:] != placed[:-1])[: len(placed)])
+        pieces = zip(placed[first].tolist(), np.split(order, first[1:]), strict=False)
+        return {step: calls for step, calls in pieces if step >= 0}
+
+    def within(self, steps: Iterable[int]) -> NDArray[np.bool_]:
+        """Which calls are in some of its steps."""
+        out = np.zeros(len(self), np.bool_)
+        for step in steps:
+            out[self.steps[step]] = True
+        return out
+
+
+def both_show(a: Sequence, b: Sequence) -> set[int]:
+    """Steps of which both recordings have calls."""
+    return a.steps.keys() & b.steps.keys()
 
 
 class Aligned(Struct, frozen=True):
@@ -116,7 +141,7 @@ def _ends_apart(a: Sequence, b: Sequence, k: int, bound: int) -> bool:
     i, j = np.arange(len(a))[max(k, 0) :], np.arange(len(b))[max(-k, 0) :]
     common = min(len(i), len(j))
     i, j = i[:common], j[:common]
-    if common == len(a) == len(b) or len(np.intersect1d(a.step[a.step >= 0], b.step[b.step >= 0])):
+    if common == len(a) == len(b) or both_show(a, b):
         return False
     if common < COINCIDENCES and bound > TOGETHER * min(_between(a), _between(b)):
         return True  # by accident a few fall together anywhere
@@ -127,7 +152,7 @@ def _ends_apart(a: Sequence, b: Sequence, k: int, bound: int) -> bool:
     left, right = a.stop[i][use], b.stop[j][use]
     apart = left - right
     low, high = np.percentile(apart, [5, 95])
-    if high - low > TOGETHER * float(np.median(np.diff(left))):
+    if high - low > TOGETHER * median(np.diff(left)):
         return True
     line = np.polyfit(left - left[0], apart - apart[0], 1) if len(left) >= COINCIDENCES else (0.0, 0.0)
     away = apart - apart[0] - np.polyval(line, left - left[0])  # clocks may run apart
@@ -138,7 +163,7 @@ def _ends_apart(a: Sequence, b: Sequence, k: int, bound: int) -> bool:
 def _between(s: Sequence) -> float:
     """Usual time from one call's end to the next, ns."""
     stops = np.sort(s.stop[s.stop != NO_TIME])
-    return float(np.median(np.diff(stops))) if len(stops) > 1 else float("inf")
+    return median(np.diff(stops)) if len(stops) > 1 else float("inf")
 
 
 def _may_be_disjoint(a: Sequence, b: Sequence, bound: int) -> bool:
@@ -146,7 +171,7 @@ def _may_be_disjoint(a: Sequence, b: Sequence, bound: int) -> bool:
 
     Not when both hold the marker of one step; else only when the clocks allow it.
     """
-    if len(np.intersect1d(a.step[a.step >= 0], b.step[b.step >= 0])):
+    if both_show(a, b):
         return False
     return any(_feasible(a, b, k, bound) is not None for k in (len(a), -len(b)))
 
@@ -201,21 +226,22 @@ def _equal_steps(a: Sequence, b: Sequence, shifts: NDArray[np.int64]) -> NDArray
 
     All of them when a side has no step numbers.
     """
-    if not ((a.step >= 0).any() and (b.step >= 0).any()):
+    if not (a.steps and b.steps):
         return shifts
-    shown = np.intersect1d(a.step[a.step >= 0], b.step[b.step >= 0])
-    many = int(np.isin(a.step, shown).sum()), int(np.isin(b.step, shown).sum())
+    shown = both_show(a, b)
+    within = a.within(shown), b.within(shown)
+    many = int(within[0].sum()), int(within[1].sum())
     keep = []
     for k in shifts.tolist():
         left, right = _common(a.step, b.step, k)
         both = (left >= 0) & (right >= 0)
-        inside = int(np.isin(left, shown).sum()), int(np.isin(right, shown).sum())
+        inside = tuple(int(part.sum()) for part in _common(*within, k))
         if (left[both] == right[both]).all() and inside == many:
             keep.append(k)
     return np.array(keep, np.int64)
 
 
-def _common(a: NDArray[np.int64], b: NDArray[np.int64], k: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _common(a: NDArray[Any], b: NDArray[Any], k: int) -> tuple[NDArray[Any], NDArray[Any]]:
     n, m = len(a), len(b)
     return a[max(k, 0) : min(n, m + k)], b[max(-k, 0) : min(m, n - k)]
 
@@ -293,7 +319,7 @@ def align_by_ends(a: Sequence, b: Sequence) -> Aligned | Refused:
         if len(left) < COINCIDENCES or (left == NO_TIME).any() or (right == NO_TIME).any():
             continue
         apart = left - right
-        middle = int(np.median(apart))
+        middle = int(median(apart))
         if abs(middle) <= bound and int(np.abs(apart - middle).max()) <= END_SKEW_NS:
             found.append(Aligned(k, (middle, middle), 1))
     return found[0] if len(found) == 1 else Refused("ambiguous")
@@ -305,8 +331,8 @@ def equal_steps(a: Sequence, b: Sequence) -> list[tuple[NDArray[np.intp], NDArra
     Both hold the marker of such a step, so both hold all its calls; in a step with other contents some are lost.
     """
     out = []
-    for step in np.intersect1d(a.step[a.step >= 0], b.step[b.step >= 0]).tolist():
-        left, right = np.flatnonzero(a.step == step), np.flatnonzero(b.step == step)
+    for step in sorted(both_show(a, b)):
+        left, right = a.steps[step], b.steps[step]
         if len(left) == len(right) and (a.code[left] == b.code[right]).all():
             out.append((left, right))
     return out

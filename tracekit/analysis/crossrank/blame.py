@@ -19,6 +19,7 @@ from msgspec import Struct
 from tracekit.analysis.crossrank.excess import Compared, excess, longer
 from tracekit.analysis.crossrank.flat import gathered
 from tracekit.analysis.crossrank.lapse import CAUSES, UNKNOWN, WAITING, Lapse
+from tracekit.analysis.distinct import order_of
 from tracekit.model import NO_TIME
 
 if TYPE_CHECKING:
@@ -74,12 +75,12 @@ class Blame:
         """
         flat, parts = self.flat, self.parts
         key = self.matches.stream[flat.match] * len(parts) + flat.part
-        order = np.argsort(key, kind="stable")
+        order = order_of(key)
         follows = np.append(False, np.diff(key[order]) == 0)[: len(order)]
         low = np.full(len(flat), NO_TIME, np.int64)
-        ends = gathered(flat.of, flat.row, [p.end for p in parts])
+        ends = gathered(flat.part, flat.row, [p.end for p in parts])
         low[order[follows]] = ends[order[np.flatnonzero(follows) - 1]]
-        high = gathered(flat.of, flat.row, [p.start for p in parts])
+        high = gathered(flat.part, flat.row, [p.start for p in parts])
         self.valid = (low != NO_TIME) & (high != NO_TIME) & (low <= high)
         self.spent = np.zeros((len(flat), len(CAUSES)), np.int64)
         self.begin, self.length = np.zeros(len(flat), np.int64), np.zeros(len(flat), np.int64)
@@ -87,9 +88,8 @@ class Blame:
         calls = []
         for number_, (mine, lapse) in enumerate(zip(flat.of, lapses, strict=True)):
             at = mine[self.valid[mine]]
-            self.spent[at] = lapse.spent(low[at], high[at])
-            before = lapse.calls(low[at])
-            self.begin[at], self.length[at] = base + before, lapse.calls(high[at]) - before
+            self.spent[at], first, last = lapse.spent(low[at], high[at])
+            self.begin[at], self.length[at] = base + first, last - first
             base += len(lapse.rows)
             calls.append(flat.places(number_, len(parts[number_]))[lapse.rows])
         self.entry = np.concatenate(calls)
@@ -100,21 +100,23 @@ class Blame:
         total = self.flat.sums(np.where(self.waits.wait == NO_TIME, 0, self.waits.wait))
         together = np.flatnonzero(~self.p2p & (total > 0)) if len(total) else np.empty(0, np.intp)
         self._follow(np.flatnonzero(~self.p2p & (self.waits.last >= 0)))
-        steps = gathered(self.flat.of, self.flat.row, [p.number["step"] for p in self.parts])[self.flat.first]
-        rows: dict[tuple[int | None, int | None, str], list[float]] = defaultdict(lambda: [0.0, 0.0, 0])
+        steps = self.flat.heads([p.number["step"] for p in self.parts])
+        rows: dict[int, dict[Origin, list[float]]] = defaultdict(lambda: defaultdict(lambda: [0.0, 0.0, 0]))
         ranks = [p.rank for p in self.parts]
         columns = (together, total[together], steps[together], self.waits.last[together])
         for _, cost, step, last in zip(*(c.tolist() for c in columns), strict=True):
             shares = self.of(last) if last >= 0 else NOBODY
             late = ranks[self.flat.part[last]] if last >= 0 else None
-            for (rank, cause), share in shares.items():
-                row = rows[None if step == NO_TIME else step, rank, cause]
+            of_step = rows[step]
+            for origin, share in shares.items():
+                row = of_step[origin]
                 row[0] += share * cost
-                row[1] += share * cost if late is not None and late == rank else 0.0
+                row[1] += share * cost if late is not None and late == origin[0] else 0.0
                 row[2] += 1
         return [
-            Traced(step, rank, cause, round(ns), round(direct), int(calls))
-            for (step, rank, cause), (ns, direct, calls) in sorted(rows.items(), key=lambda x: (_key(x[0]), -x[1][0]))
+            Traced(None if step == NO_TIME else step, rank, cause, round(ns), round(direct), int(calls))
+            for step in sorted(rows, key=lambda step: (step == NO_TIME, step))
+            for (rank, cause), (ns, direct, calls) in sorted(rows[step].items(), key=lambda row: -row[1][0])
         ]
 
     def _follow(self, collectives: NDArray[np.intp]) -> None:
@@ -220,7 +222,3 @@ def _only(them: Compared, keep: NDArray[np.bool_]) -> Compared:
     number = np.cumsum(keep) - 1
     use = keep[them.owner]
     return Compared(them.late[keep], them.other[use], number[them.owner[use]])
-
-
-def _key(key: tuple[int | None, int | None, str]) -> tuple[bool, int]:
-    return (key[0] is None, key[0] or 0)

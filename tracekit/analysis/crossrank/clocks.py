@@ -14,9 +14,10 @@ import numpy as np
 from msgspec import Struct
 
 from tracekit.analysis.crossrank.align import END_SKEW_NS, SAME_HOST_NS
-from tracekit.analysis.crossrank.columns import shared
+from tracekit.analysis.crossrank.columns import median, shared
 from tracekit.analysis.crossrank.flat import gathered
 from tracekit.analysis.crossrank.sequences import SYNCHRONISING
+from tracekit.analysis.distinct import order_of
 from tracekit.model import NO_TIME
 
 if TYPE_CHECKING:
@@ -119,8 +120,8 @@ def _message_bounds(parts: Sequence[RankCalls], matches: Matches) -> dict[tuple[
     low: dict[tuple[int, int], int] = {}
     high: dict[tuple[int, int], int] = {}
     messages = matches.chosen(np.flatnonzero(matches.source >= 0))
-    part, row, of = messages.part, messages.row, messages.entries(len(parts))
-    begins, ends = (gathered(of, row, times) for times in ([p.begin for p in parts], [p.end for p in parts]))
+    part, row = messages.part, messages.row
+    begins, ends = (gathered(part, row, times) for times in ([p.begin for p in parts], [p.end for p in parts]))
     ranks = np.array([p.rank for p in parts], np.int64)
     sent = np.arange(0, len(part), 2) + (ranks[part[::2]] != messages.source)
     got = sent ^ 1
@@ -149,14 +150,14 @@ def _edges(parts: Sequence[RankCalls], matches: Matches) -> dict[tuple[int, int]
     """Common synchronising calls of pairs of recordings: each call ties its first recording to the others."""
     codes, names = shared(parts, "op")
     wanted = np.array([name in SYNCHRONISING for name in names], np.bool_)
-    op = gathered(matches.entries(len(parts)), matches.row, codes)[matches.first]
+    op = gathered(matches.part[matches.first], matches.row[matches.first], codes)
     matches = matches.chosen(np.flatnonzero(~matches.p2p & wanted[op]))
     size, part, row = matches.size, matches.part, matches.row
     if not len(size):
         return {}
-    of, first = matches.entries(len(parts)), matches.first
-    starts, ends = (gathered(of, row, times) for times in ([p.start for p in parts], [p.end for p in parts]))
-    peers, members = (gathered(of, row, [p.number[n] for p in parts]) for n in ("peers", "group_size"))
+    first = matches.first
+    starts, ends = (gathered(part, row, times) for times in ([p.start for p in parts], [p.end for p in parts]))
+    peers, members = (gathered(part, row, [p.number[n] for p in parts]) for n in ("peers", "group_size"))
     timed = ends != NO_TIME
     partial = timed & (peers != NO_TIME) & (members != NO_TIME) & (peers < members - 1)
     whole = np.repeat(~np.logical_or.reduceat(partial, first), size)
@@ -175,9 +176,10 @@ def _pairs(
 ) -> Iterator[tuple[tuple[int, int], NDArray[np.intp]]]:
     """Every distinct pair of parts and its positions, ascending."""
     key = a * parts + b
-    order = np.argsort(key, kind="stable")
-    values, first = np.unique(key[order], return_index=True)
-    for value, at in zip(values.tolist(), np.split(order, first[1:]), strict=False):
+    order = order_of(key)
+    key = key[order]
+    first = np.flatnonzero(np.append(True, key[1:] != key[:-1])[: len(key)])
+    for value, at in zip(key[first].tolist(), np.split(order, first[1:]), strict=False):
         yield divmod(value, parts), at
 
 
@@ -232,7 +234,7 @@ def _by_ends(a: RankCalls, b: RankCalls, edge: _Edge, known: Clock, component: i
         return Clock("infeasible", component=component)
     target, n = known.place(edge.end_a), len(edge.end_a)
     difference = target - edge.end_b
-    offset = int(np.median(difference))
+    offset = int(median(difference))
     spread = _spread(difference - offset)
     error = (known.error_ns or 0) + _error(spread, n)
     if _one_host(a, b) and known.method in _SHARED:
@@ -284,8 +286,8 @@ _SHARED = ("reference", "same-host")
 
 def _spread(residual: NDArray[np.int64]) -> int:
     """Standard deviation of normal residuals with their median and their mean distance from it, the larger."""
-    away = np.abs(residual - np.median(residual))
-    return int(np.ceil(max(_MAD * float(np.median(away)), _MEAN * float(np.mean(away)))))
+    away = np.abs(residual - median(residual))
+    return int(np.ceil(max(_MAD * median(away), _MEAN * float(np.mean(away)))))
 
 
 def _error(spread: int, n: int) -> int:
@@ -300,7 +302,7 @@ def _line(x: NDArray[np.int64], y: NDArray[np.int64]) -> tuple[float, float]:
     for _ in range(3):
         slope, base = (float(v) for v in np.polyfit(x[keep].astype(np.float64), y[keep].astype(np.float64), 1))
         left = np.abs(y - (base + slope * x))
-        keep = left <= np.median(left)
+        keep = left <= median(left)
         if np.ptp(x[keep]) == 0:
             break
     return slope, base

@@ -8,6 +8,7 @@ import numpy as np
 from msgspec import Struct
 
 from tracekit.analysis.crossrank.lapse import CAUSES, UNKNOWN
+from tracekit.analysis.distinct import within
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -44,8 +45,7 @@ def excess(spent: NDArray[np.int64], them: Compared) -> NDArray[np.float64]:
     first = np.cumsum(many) - many
     more = np.zeros((len(them.late), len(CAUSES)))
     for cause in range(len(CAUSES)):
-        values = spent[them.other, cause]
-        values = values[np.lexsort((values, them.owner))]
+        values = within(them.owner, spent[them.other, cause])
         middle = (values[first + (many - 1) // 2] + values[first + many // 2]) / 2
         more[:, cause] = spent[them.late, cause] - middle
     more[more <= SMALL_NS] = 0

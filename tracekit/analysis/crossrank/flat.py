@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from msgspec import Struct
 
+from tracekit.analysis.intervals import running
 from tracekit.model import NO_TIME
 
 if TYPE_CHECKING:
@@ -64,24 +65,40 @@ class Flat(Struct):
         out[self.row[self.of[part]]] = self.of[part]
         return out
 
-    def order(self, values: NDArray[np.int64]) -> NDArray[np.intp]:
-        """Positions of all entries, match by match in ascending order of a value."""
-        return np.lexsort((values, self.match))
+    def heads(self, values: Sequence[NDArray[Any]]) -> NDArray[Any]:
+        """A column of the calls, for the first entry of each match. values: the column of each part."""
+        return gathered(self.part[self.first], self.row[self.first], values)
+
+    def largest(self, values: NDArray[np.int64]) -> NDArray[np.intp]:
+        """The entry of each match with its largest value; of equals the last."""
+        at = np.flatnonzero(values == np.repeat(self.most(values), self.size))
+        out = np.empty(len(self.first), np.intp)
+        out[self.match[at]] = at
+        return out
+
+    def smallest(self, values: NDArray[np.int64]) -> NDArray[np.intp]:
+        """The entry of each match with its smallest value; of equals the first."""
+        at = np.flatnonzero(values == np.repeat(self.least(values), self.size))[::-1]
+        out = np.empty(len(self.first), np.intp)
+        out[self.match[at]] = at
+        return out
 
 
-def gathered(of: Sequence[NDArray[np.intp]], row: NDArray[np.int64], values: Sequence[NDArray[Any]]) -> NDArray[Any]:
-    """A column of the calls for every entry. of: entries of each part; values: the column of each part."""
-    out = np.empty(len(row), values[0].dtype if values else np.int64)
-    for mine, column in zip(of, values, strict=True):
-        out[mine] = column[row[mine]]
+def gathered(part: NDArray[np.int64], row: NDArray[np.int64], values: Sequence[NDArray[Any]]) -> NDArray[Any]:
+    """A column of the calls (part, row). values: the column of each part."""
+    first = running(np.array([len(column) for column in values], np.int64))
+    out: NDArray[Any] = np.concatenate([*values] or [_NONE])[first[part] + row]
     return out
+
+
+_NONE = np.empty(0, np.int64)
 
 
 def flatten(parts: Sequence[RankCalls], matches: Matches, clocks: Sequence[Clock]) -> Flat:
     """Columns of all calls of all matches."""
-    part, row, of = matches.part, matches.row, matches.entries(len(parts))
-    peers = gathered(of, row, [p.number["peers"] for p in parts])
-    members = gathered(of, row, [p.number["group_size"] for p in parts])
+    part, row = matches.part, matches.row
+    peers = gathered(part, row, [p.number["peers"] for p in parts])
+    members = gathered(part, row, [p.number["group_size"] for p in parts])
     error = np.array([c.error_ns or 0 for c in clocks], np.int64)
     component = np.array([c.component if c.aligned else -1 for c in clocks], np.int64)
     return Flat(
@@ -90,11 +107,11 @@ def flatten(parts: Sequence[RankCalls], matches: Matches, clocks: Sequence[Clock
         match=np.repeat(np.arange(len(matches)), matches.size),
         part=part,
         row=row,
-        of=of,
-        dur=gathered(of, row, [p.number["dur_ns"] for p in parts]),
-        arrival=gathered(of, row, [c.place(p.begin) for p, c in zip(parts, clocks, strict=True)]),
+        of=matches.entries(len(parts)),
+        dur=gathered(part, row, [p.number["dur_ns"] for p in parts]),
+        arrival=gathered(part, row, [c.place(p.begin) for p, c in zip(parts, clocks, strict=True)]),
         error=error[part],
         component=component[part],
-        payload=gathered(of, row, [p.number["payload_bytes"] for p in parts]),
+        payload=gathered(part, row, [p.number["payload_bytes"] for p in parts]),
         peers_lack=(peers != NO_TIME) & (members != NO_TIME) & (peers < members - 1),
     )

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from msgspec import Struct, field
 
-from tracekit.analysis.crossrank.align import COINCIDENCES, END_SKEW_NS, believed
+from tracekit.analysis.crossrank.align import COINCIDENCES, END_SKEW_NS, believed, both_show
+from tracekit.analysis.crossrank.columns import median
 from tracekit.model import NO_TIME
 
 if TYPE_CHECKING:
@@ -46,10 +47,12 @@ def strangers(a: Sequence, b: Sequence, i: NDArray[np.intp], j: NDArray[np.intp]
     """
     out = np.zeros(len(i), np.bool_)
     use = a.mutual[i] & b.mutual[j] & (a.stop[i] != NO_TIME) & (b.stop[j] != NO_TIME) & (a.slack[i] <= END_SKEW_NS)
+    if not use.any():
+        return out
     apart = a.stop[i[use]] - b.stop[j[use]]
     middle = _offset(a, b)
     if middle is None and len(apart) >= LEAST:
-        middle = int(np.median(apart))
+        middle = int(median(apart))
         if float((np.abs(apart - middle) <= END_SKEW_NS).mean()) < SHARP:
             return out
     if middle is not None:
@@ -64,17 +67,17 @@ def outside_steps(a: Sequence, b: Sequence, pairs: Mapping[int, int]) -> set[int
 
     Only the count tells these apart, and losses upset it; where both ends leave together, those that do so are sure.
     """
-    shown = np.intersect1d(a.step[a.step >= 0], b.step[b.step >= 0])
+    shown = both_show(a, b)
     both = [(i, j) for i, j in pairs.items() if 0 <= i < len(a)]
-    if not len(shown) or not both:
+    if not shown or not both:
         return set()
     i, j = (np.array(column, np.intp) for column in zip(*both, strict=True))
-    sure = np.isin(a.step[i], shown) & (a.step[i] == b.step[j])
+    sure = a.within(shown)[i] & (a.step[i] == b.step[j])
     known = (a.stop[i] != NO_TIME) & (b.stop[j] != NO_TIME)
     apart = a.stop[i] - b.stop[j]
     together = np.zeros(len(i), np.bool_)
     if int((sure & known).sum()) >= LEAST:
-        away = np.abs(apart - np.median(apart[sure & known]))
+        away = np.abs(apart - median(apart[sure & known]))
         if float((away[sure & known] <= END_SKEW_NS).mean()) >= SHARP:
             together = known & (away <= 2 * END_SKEW_NS)
     return set(j[~sure & ~together].tolist())
@@ -140,7 +143,7 @@ def _offset(a: Sequence, b: Sequence) -> int | None:
     reach = np.searchsorted(apart, apart + END_SKEW_NS, "right")
     count = reach - np.arange(len(apart))
     best = int(count.argmax())
-    middle = int(np.median(apart[best : reach[best]]))
+    middle = int(median(apart[best : reach[best]]))
     share = count / _common(a.stop[of_a], b.stop[of_b], apart)
     others = share[np.abs(apart - middle) > 2 * END_SKEW_NS]
     enough = max(COINCIDENCES, MAJORITY * min(len(of_a), len(of_b)))
@@ -157,9 +160,8 @@ def rivalled(a: Sequence, b: Sequence, shift: int) -> bool:
     """
     i, j = np.arange(len(a))[max(shift, 0) :], np.arange(len(b))[max(-shift, 0) :]
     n = min(len(i), len(j))
-    shared = np.intersect1d(a.step[a.step >= 0], b.step[b.step >= 0])
     of_a, of_b = _usable(a), _usable(b)
-    if n == len(a) == len(b) or len(shared) or min(len(of_a), len(of_b)) < COINCIDENCES:
+    if n == len(a) == len(b) or both_show(a, b) or min(len(of_a), len(of_b)) < COINCIDENCES:
         return False
     own = a.stop[i[:n]] - b.stop[j[:n]]
     own = own[(a.stop[i[:n]] != NO_TIME) & (b.stop[j[:n]] != NO_TIME)]
@@ -170,7 +172,7 @@ def rivalled(a: Sequence, b: Sequence, shift: int) -> bool:
     count = np.searchsorted(apart, apart + END_SKEW_NS, "right") - np.arange(len(apart))
     share = count / _common(a.stop[of_a], b.stop[of_b], apart)
     many = count >= COINCIDENCES
-    away = np.abs(apart - np.median(own)) > 2 * END_SKEW_NS
+    away = np.abs(apart - median(own)) > 2 * END_SKEW_NS
     mine, theirs = share[many & ~away], share[many & away]
     return bool(len(theirs) and theirs.max() > RIVAL * (mine.max() if len(mine) else 0.0))
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tracekit.analysis.crossrank.columns import shared
-from tracekit.analysis.crossrank.flat import gathered
 from tracekit.analysis.crossrank.streams import members_of
 from tracekit.analysis.distinct import distinct_rows
 from tracekit.model import NO_TIME
@@ -101,10 +100,7 @@ def _payloads(parts: Sequence[RankCalls], matches: Matches, flat: Flat, waits: W
     cost_ns: sum over calls of transfer · (1 - mean/max): the transfer lasts as long as its largest part.
     """
     (op_codes, ops), (codes, strategies) = shared(parts, "op"), shared(parts, "strategy")
-    step, op, strategy = (
-        gathered(flat.of, flat.row, column)[flat.first]
-        for column in ([p.number["step"] for p in parts], op_codes, codes)
-    )
+    step, op, strategy = (flat.heads(column) for column in ([p.number["step"] for p in parts], op_codes, codes))
     uneven, most = np.array([name in UNEVEN for name in ops], np.bool_), flat.most(flat.payload)
     at = np.flatnonzero(uneven[op] & ~matches.p2p & flat.all(flat.payload != NO_TIME) & (most > 0))
     if not len(at):

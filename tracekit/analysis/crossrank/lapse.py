@@ -45,8 +45,13 @@ class Lapse:
         """Calls that began before each time."""
         return np.searchsorted(self.starts, times, "left")
 
-    def spent(self, low: NDArray[np.int64], high: NDArray[np.int64]) -> NDArray[np.int64]:
-        """ns of each [low, high) by what was done, a column each of CAUSES; calls count from their start on, whole."""
+    def spent(
+        self, low: NDArray[np.int64], high: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.intp], NDArray[np.intp]]:
+        """ns of each [low, high) by what was done, a column each of CAUSES; calls count from their start on, whole.
+
+        Beside it the calls that began before it, and before its end.
+        """
         out = np.zeros((len(low), len(CAUSES)), np.int64)
         out[:, COMPUTING] = covered(self.compute, high) - covered(self.compute, low)
         a, b = self.calls(low), self.calls(high)
@@ -55,11 +60,10 @@ class Lapse:
         idle = np.maximum(high - low - out.sum(axis=1), 0)
         at = np.searchsorted(self.firsts, high, "right") - 1
         first = np.append(self.firsts, 0)[at]
-        began = (at >= 0) & (first > low)  # a step began in it: what was idle up to that, is input
-        before = np.where(began, self._idle_before(low, first), 0)
-        out[:, INPUT] = np.minimum(idle, before)
+        began = np.flatnonzero((at >= 0) & (first > low))  # a step began in it: what was idle up to that, is input
+        out[began, INPUT] = np.minimum(idle[began], self._idle_before(low[began], first[began]))
         out[:, LAUNCH] = idle - out[:, INPUT]
-        return out
+        return out, a, b
 
     def _idle_before(self, low: NDArray[np.int64], first: NDArray[np.int64]) -> NDArray[np.int64]:
         """Idle time right before a step's first device work: since the last activity, not before `low`."""

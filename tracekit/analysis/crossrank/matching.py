@@ -15,10 +15,11 @@ from msgspec.structs import replace
 
 from tracekit.analysis.crossrank.align import END_SKEW_NS, Aligned, Refused, align, align_by_ends, equal_steps
 from tracekit.analysis.crossrank.clocks import align_clocks
+from tracekit.analysis.crossrank.columns import median
 from tracekit.analysis.crossrank.flat import gathered
 from tracekit.analysis.crossrank.gaps import LEAST, match_with_gaps, outside_steps, rivalled, strangers
 from tracekit.analysis.crossrank.matches import HOW, Matches
-from tracekit.analysis.crossrank.sequences import Signatures, sequence
+from tracekit.analysis.crossrank.sequences import Contents, Signatures, sequence
 from tracekit.analysis.crossrank.streams import Stream, find_streams
 from tracekit.model import NO_TIME
 
@@ -45,7 +46,7 @@ class Matched(Struct):
 
     def add(self, matches: Matches) -> None:
         """Matches of a stream beside those that it has."""
-        self.matches = Matches.joined([self.matches, matches])
+        self.matches = Matches.joined([self.matches, matches]) if len(self.matches) else matches
 
     def leave(self, part: int, rows: Iterable[int], reason: str) -> None:
         """Note why rows have no match."""
@@ -61,14 +62,15 @@ def match(parts: Sequence[RankCalls], *, ids: bool = True) -> Matched:
     ids: False ignores recorded ids and sequence numbers (to test order against them).
     """
     streams = find_streams(parts)
-    found = [_match_stream(parts, s, ids, None) for s in streams.streams]
+    contents = Contents(parts)
+    found = [_match_stream(parts, s, contents, ids, None) for s in streams.streams]
     doubtful = [i for i, f in enumerate(found) if any(r in _DOUBT for w in f.unmatched.values() for r in w.values())]
     if doubtful:
         every = Matches.joined([f.matches for f in found])
         clocks = align_clocks(parts, every.chosen(np.flatnonzero(every.how != _ASSUMED)))
         if any(c.aligned and c.method != "same-host" and c.pairs for c in clocks):
             for i in doubtful:
-                again = _match_stream(parts, streams.streams[i], ids, clocks)
+                again = _match_stream(parts, streams.streams[i], contents, ids, clocks)
                 if len(again.matches.row) > len(found[i].matches.row):
                     found[i] = again
     out = Matched(Matches.joined([f.matches for f in found]))
@@ -84,9 +86,11 @@ _REFUSED = frozenset({"contents-differ", "steps-differ", "clocks-differ", "order
 _DOUBT = frozenset({"ambiguous", "clocks-differ", "order-differs", "contents-differ", "group-unknown"})
 
 
-def _match_stream(parts: Sequence[RankCalls], stream: Stream, ids: bool, clocks: Sequence[Clock] | None) -> Matched:
+def _match_stream(
+    parts: Sequence[RankCalls], stream: Stream, contents: Contents, ids: bool, clocks: Sequence[Clock] | None
+) -> Matched:
     out = Matched()
-    signatures = Signatures(parts, stream)
+    signatures = Signatures(contents, stream)
     left = {p: np.ones(len(rows), np.bool_) for p, rows in stream.rows.items()}  # of the calls of each recording
     if ids and stream.kind == "group":
         _by_comms_id(parts, stream, left, signatures, out)
@@ -174,7 +178,7 @@ def _across_steps(parts: Sequence[RankCalls], trial: Matched) -> int:
     found = trial.matches
     unmarked = np.int64(NO_TIME)
     steps = [p.number["step"] if p.markers else np.full(len(p), unmarked) for p in parts]
-    step = gathered(found.entries(len(parts)), found.row, steps)
+    step = gathered(found.part, found.row, steps)
     low = np.minimum.reduceat(np.where(step == NO_TIME, np.iinfo(np.int64).max, step), found.first)
     return int(found.size[low < np.maximum.reduceat(step, found.first)].sum())
 
@@ -190,7 +194,7 @@ def _by_key(stream: Stream, keyed: Keyed, signatures: Signatures, how: str, out:
     row = np.concatenate([stream.rows[p][has] for p, (_, has) in keyed.items()])
     part = np.concatenate([np.full(int(has.sum()), p, np.int64) for p, (_, has) in keyed.items()])
     code = np.concatenate([signatures.of[p][has] for p, (_, has) in keyed.items()])
-    order = np.lexsort((row, part, key))
+    order = np.argsort(key, kind="stable")  # a stream has its parts and their rows in order
     key, row, part, code = key[order], row[order], part[order], code[order]
     n = np.arange(len(key))
     new_key = np.append(True, key[1:] != key[:-1])  # a run: the rows of one key on one part
@@ -207,7 +211,8 @@ def _by_key(stream: Stream, keyed: Keyed, signatures: Signatures, how: str, out:
         for p, r in zip(part[which].tolist(), row[which].tolist(), strict=True):
             out.leave(p, [r], reason)
     at = np.flatnonzero(good)
-    at = at[np.lexsort((part[at], place[at], number[at]))]
+    if place.any():
+        at = at[np.lexsort((part[at], place[at], number[at]))]
     cut = np.flatnonzero((np.diff(number[at]) != 0) | (np.diff(place[at]) != 0)) + 1
     sizes = np.diff(cut, prepend=0, append=len(at)) if len(at) else cut
     ways = np.full(len(sizes), HOW.index(how), np.int64)
@@ -243,8 +248,8 @@ def _by_order(
     for p in sorted(left):
         if p == base:
             continue
-        found = _alignment(stream, scoped, sequences, base, p, friends)
         one, other = sequences[base], sequences[p]
+        found = _alignment(stream, scoped, sequences, base, p, friends)
         if isinstance(found, Aligned):
             pairs = {j + found.shift: j for j in range(len(left[p]))}
             places[p], odd = friends(one, other, pairs)
@@ -439,7 +444,7 @@ def _leave_together(a: NDArray[np.int64], b: NDArray[np.int64], places: dict[int
     left, right = (np.array(column, np.int64) for column in zip(*pairs, strict=True))
     if (left == NO_TIME).any() or (right == NO_TIME).any():
         return False
-    away = np.abs(left - right - np.median(left - right))
+    away = np.abs(left - right - median(left - right))
     near, most = np.percentile(away, [50, 90])
     between = loose * float(np.median(np.diff(left)))
     return bool(

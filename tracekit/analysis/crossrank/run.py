@@ -105,9 +105,8 @@ def _in_order(parts: Sequence[RankCalls], matches: Matches) -> Matches:
     if not len(matches):
         return matches
     part, row, first = matches.part, matches.row, matches.first
-    of = matches.entries(len(parts))
-    when = gathered(of, row, [p.number["call_ts_ns"] for p in parts])
-    when = np.where(when == NO_TIME, gathered(of, row, [p.start for p in parts]), when)
+    when = gathered(part, row, [p.number["call_ts_ns"] for p in parts])
+    when = np.where(when == NO_TIME, gathered(part, row, [p.start for p in parts]), when)
     latest = np.iinfo(np.int64).max
     when = np.minimum.reduceat(np.where(when == NO_TIME, latest, when), first)
     when[when == latest] = 0

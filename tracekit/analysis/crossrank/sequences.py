@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tracekit.analysis.crossrank.align import END_SKEW_NS, Sequence
-from tracekit.analysis.crossrank.columns import distinct, shared
+from tracekit.analysis.crossrank.columns import shared
 from tracekit.analysis.crossrank.streams import EXPERT
 from tracekit.analysis.distinct import distinct_rows
 from tracekit.model import NO_TIME
@@ -28,11 +30,28 @@ LOOSE = EXPERT
 """Expert traffic: its kernels wait for all peers too, but may be split into an issuing and a waiting part."""
 LOOSE_NS = 1_000_000
 """By how much a loose operation is let break causality."""
-_SIZE = {
-    "all_reduce": "in_nelems", "reduce_scatter": "in_nelems", "all_gather": "out_nelems", "send": "in_nelems",
-    "recv": "out_nelems",
-}  # fmt: skip
-"""The size that all ranks of a call share."""
+_SIZED_BY_INPUT, _SIZED_BY_OUTPUT = ("all_reduce", "reduce_scatter", "send"), ("all_gather", "recv")
+"""Operations by the size that all ranks of a call share."""
+
+
+class Contents:
+    """What the calls of all parts are, in numbers. op, dtype: code of each in a list that all parts share; size: number
+    of each that all ranks of a call share (0 = none or not known).
+    """
+
+    def __init__(self, parts: Parts[RankCalls]) -> None:
+        self._parts = parts
+        self.op, self.names = shared(parts, "op")
+        self.dtype, self.types = shared(parts, "dtype")
+        sizes = [_sizes(op, self.names, part) for op, part in zip(self.op, parts, strict=True)]
+        values, which = distinct_rows([np.concatenate([np.array([NO_TIME]), *sizes])])
+        self.size = _cut(which[1:], [len(part) for part in parts])
+        self.sizes = len(values)
+
+    @cached_property
+    def scope(self) -> list[NDArray[np.int64]]:
+        """Code of the nearest scope of each call."""
+        return shared(self._parts, "scope")[0]
 
 
 class Signatures:
@@ -43,34 +62,33 @@ class Signatures:
     of: part → number of each call of the stream, in its order; kind: part → code of its operation in `names`.
     """
 
-    def __init__(self, parts: Parts[RankCalls], stream: Stream) -> None:
-        self._parts, self._stream = parts, stream
-        there = [parts[p] for p in stream.rows]
-        rows = list(stream.rows.values())
-        lengths = np.cumsum([len(r) for r in rows])[:-1]
-        kinds, self.names = shared(there, "op")
-        kind = np.concatenate([k[r] for k, r in zip(kinds, rows, strict=True)])
-        types, words = shared(there, "dtype")
-        dtype = np.concatenate([t[r] for t, r in zip(types, rows, strict=True)])
-        size = np.concatenate([_sizes(k, self.names, p, r) for k, p, r in zip(kinds, there, rows, strict=True)])
+    def __init__(self, contents: Contents, stream: Stream) -> None:
+        self._contents, self._rows = contents, stream.rows
+        self.names = contents.names
+        kind, dtype, size = map(self._joined, (contents.op, contents.dtype, contents.size))
         op = np.zeros_like(kind) if stream.kind == "p2p" else kind
-        dtype[_lacking(op, dtype == len(words) - 1)] = len(words) - 1
-        size[_lacking(op, size == NO_TIME)] = NO_TIME
-        self._code = _numbered(_numbered(op, dtype), size)
-        self._lengths = lengths
-        self.kind = dict(zip(stream.rows, np.split(kind, lengths), strict=True))
-        self.of = dict(zip(stream.rows, np.split(self._code, lengths), strict=True))
+        untyped = len(contents.types) - 1
+        dtype[_lacking(op, dtype == untyped)] = untyped
+        size[_lacking(op, size == 0)] = 0
+        self._code = (op * len(contents.types) + dtype) * contents.sizes + size
+        self.kind, self.of = self._split(kind), self._split(self._code)
+
+    def _joined(self, column: Parts[NDArray[np.int64]]) -> NDArray[np.int64]:
+        """A column of all calls of the stream. column: of each part."""
+        return np.concatenate([column[p][rows] for p, rows in self._rows.items()])
+
+    def _split(self, column: NDArray[np.int64]) -> dict[int, NDArray[np.int64]]:
+        return dict(zip(self._rows, _cut(column, [len(rows) for rows in self._rows.values()]), strict=True))
 
     def scoped(self) -> dict[int, NDArray[np.int64]]:
         """The same with the call's nearest scope."""
-        scopes, _ = shared([self._parts[p] for p in self._stream.rows], "scope")
-        scope = np.concatenate([s[r] for s, r in zip(scopes, self._stream.rows.values(), strict=True)])
-        return dict(zip(self._stream.rows, np.split(_numbered(self._code, scope), self._lengths), strict=True))
+        return self._split(distinct_rows([self._code, self._joined(self._contents.scope)])[1])
 
 
-def _numbered(a: NDArray[np.int64], b: NDArray[np.int64]) -> NDArray[np.int64]:
-    """One number for each distinct pair."""
-    return a if len(b) and (b == b[0]).all() else distinct_rows([a, b])[1]
+def _cut(column: NDArray[np.int64], lengths: Iterable[int]) -> list[NDArray[np.int64]]:
+    """Pieces of these lengths, one after the other."""
+    ends = [*accumulate(lengths, initial=0)]
+    return [column[a:b] for a, b in pairwise(ends)]
 
 
 def _lacking(op: NDArray[np.int64], absent: NDArray[np.bool_]) -> NDArray[np.bool_]:
@@ -78,23 +96,13 @@ def _lacking(op: NDArray[np.int64], absent: NDArray[np.bool_]) -> NDArray[np.boo
     return np.isin(op, op[absent]) if absent.any() else absent
 
 
-def _sizes(
-    kind: NDArray[np.int64], names: list[str | None], part: RankCalls, at: NDArray[np.int64]
-) -> NDArray[np.int64]:
+def _sizes(op: NDArray[np.int64], names: list[str | None], part: RankCalls) -> NDArray[np.int64]:
     """The size that all ranks of a call share, `NO_TIME` = none or not known."""
-    number = part.number
-    out = np.full(len(at), NO_TIME, np.int64)
-    for code in distinct(kind[at]):
-        op = names[code] or ""
-        if (column := _SIZE.get(op)) is None:
-            continue
-        here = np.flatnonzero(kind[at] == code)
-        value = number[column][at[here]]
-        if op in ("send", "recv"):
-            other = number["out_nelems" if op == "send" else "in_nelems"][at[here]]
-            value = np.where(value == NO_TIME, other, value)
-        out[here] = value
-    return out
+    into, out_of = part.number["in_nelems"], part.number["out_nelems"]
+    size = np.where(_among(op, names, _SIZED_BY_INPUT), into, NO_TIME)
+    size = np.where(_among(op, names, _SIZED_BY_OUTPUT), out_of, size)
+    message = _among(op, names, ("send", "recv")) & (size == NO_TIME)
+    return np.where(message, np.maximum(into, out_of), size)  # the other one: this side's is missing
 
 
 def sequence(

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from tracekit.analysis.crossrank.columns import shared
 from tracekit.analysis.crossrank.waiting import REASONS, verdict
-from tracekit.analysis.distinct import distinct_rows
+from tracekit.analysis.distinct import distinct_rows, order_of, within
 from tracekit.analysis.intervals import running
 from tracekit.model import NO_TIME
 
@@ -175,7 +175,7 @@ def _over_matches(
     key = pairs.key
     came = waits.last[pairs.match]
     late = np.flatnonzero(came >= 0)
-    late = late[np.argsort(pairs.first[late])]
+    late = late[order_of(pairs.first[late])]
     last = np.array([p.rank for p in parts], np.int64)[flat.part[came[late]]]
     ranks = _most(key[late], last, keys)
     often = np.zeros((keys, 2), np.int64)
@@ -184,10 +184,9 @@ def _over_matches(
     np.add.at(often[:, 0], key[late], last == named[key[late]])
     skew = waits.skew[pairs.match]
     known = np.flatnonzero(skew != NO_TIME)
-    known = known[np.lexsort((skew[known], key[known]))]
     many = np.bincount(key[known], minlength=keys)
     start = np.cumsum(many) - many
-    values = skew[known]
+    values = within(key[known], skew[known])
     out: list[tuple[tuple[int, int, int] | None, int | None]] = []
     for rank, (times, total), n, a in zip(ranks, often.tolist(), many.tolist(), start.tolist(), strict=True):
         middle = int((int(values[a + (n - 1) // 2]) + int(values[a + n // 2])) / 2) if n else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -48,6 +49,7 @@ class Streams(Struct):
     left_out: dict[int, dict[int, str]]
 
 
+@lru_cache(maxsize=4096)
 def members_of(group_id: str | None) -> frozenset[int] | None:
     """Ranks of a group id that spells them ("0-6:2", "1,5"); None for any other."""
     if not group_id:

@@ -9,7 +9,6 @@ import numpy as np
 import pyarrow as pa
 
 from tracekit.analysis.crossrank.columns import shared
-from tracekit.analysis.crossrank.flat import gathered
 from tracekit.analysis.crossrank.matches import CONFIDENCE, HOW
 from tracekit.analysis.crossrank.waiting import DECIDED, REASONS, VERDICTS, bus_factor, verdicts
 from tracekit.analysis.distinct import distinct_rows
@@ -65,7 +64,7 @@ def _what(parts: Sequence[RankCalls], matches: Matches, flat: Flat, world: int |
         "group_name": _said([s.group_name for s in streams], of),
         "src_rank": spread([src for src, _ in pairs], of, pa.int32()),
         "dst_rank": spread([dst for _, dst in pairs], of, pa.int32()),
-        "step": _numbers(gathered(flat.of, flat.row, [p.number["step"] for p in parts])[flat.first], pa.int32()),
+        "step": _numbers(flat.heads([p.number["step"] for p in parts]), pa.int32()),
         "ranks_present": _numbers(flat.size, pa.int32()),
         "ranks_expected": _numbers(np.where(expected < 0, NO_TIME, expected), pa.int32()),
         "how": _said(HOW, matches.how),
@@ -133,7 +132,7 @@ def rates(
 def _first(parts: Sequence[RankCalls], flat: Flat, column: str) -> tuple[list[str | None], Ints]:
     """A text of the first call of every match: words, and which of them each has."""
     codes, names = shared(parts, column)
-    return names, gathered(flat.of, flat.row, codes)[flat.first]
+    return names, flat.heads(codes)
 
 
 def clock_rows(parts: Sequence[RankCalls], clocks: Sequence[Clock]) -> list[Row]:
@@ -157,7 +156,6 @@ def data_parallel_calls(parts: Sequence[RankCalls], clocks: Sequence[Clock]) -> 
     rows = []
     for part, clock in zip(parts, clocks, strict=True):
         codes, names = part.text["purpose"]
-        wanted = [i for i, name in enumerate(names) if name in ("grad_reduce", "param_gather")]
         step, dur, start = part.number["step"], part.number["dur_ns"], clock.place(part.start)
         known = (step != NO_TIME) & (dur != NO_TIME) & (start != NO_TIME)
         rows += [
@@ -165,7 +163,7 @@ def data_parallel_calls(parts: Sequence[RankCalls], clocks: Sequence[Clock]) -> 
                 "rank": part.rank, "step": int(step[i]), "purpose": names[codes[i]], "ts_ns": int(start[i]),
                 "dur_ns": int(dur[i]),
             }
-            for i in np.flatnonzero(np.isin(codes, wanted) & known).tolist()
+            for i in np.flatnonzero(part.says("purpose", "grad_reduce", "param_gather") & known).tolist()
         ]  # fmt: skip
     return rows
 

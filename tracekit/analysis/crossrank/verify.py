@@ -62,9 +62,9 @@ def _refuted(parts: Sequence[RankCalls], matches: Matches, clocks: Sequence[Cloc
     if (how == _BY_ID).all():
         return wrong
     flat = flatten(parts, matches, clocks)
-    end = gathered(flat.of, flat.row, [c.place(p.end) for p, c in zip(parts, clocks, strict=True)])
+    end = gathered(flat.part, flat.row, [c.place(p.end) for p, c in zip(parts, clocks, strict=True)])
     wrong = _broken(parts, matches, flat, clocks, end) | _late(parts, matches, flat, end)
-    step = gathered(flat.of, flat.row, [p.number["step"] for p in parts])[flat.first]
+    step = flat.heads([p.number["step"] for p in parts])
     _, place = distinct_rows([stream, step])  # losses shift what follows them, too
     wrong |= _across_steps(parts, flat)
     wrong = (np.bincount(place, wrong) > 0)[place] | _infeasible(flat, clocks)
@@ -90,7 +90,7 @@ def _why(parts: Sequence[RankCalls], undone: Matches) -> list[str]:
 def _across_steps(parts: Sequence[RankCalls], flat: Flat) -> NDArray[np.bool_]:
     """Matches of calls in steps that markers number differently."""
     step = gathered(
-        flat.of, flat.row, [p.number["step"] if p.markers else np.full(len(p), NO_TIME, np.int64) for p in parts]
+        flat.part, flat.row, [p.number["step"] if p.markers else np.full(len(p), NO_TIME, np.int64) for p in parts]
     )
     least = flat.least(np.where(step == NO_TIME, np.iinfo(np.int64).max, step))
     return np.asarray(least < flat.most(step), np.bool_)
@@ -110,10 +110,10 @@ def _broken(
     end: of each entry of `flat`, on the common clock.
     """
     codes, names = shared(parts, "op")
-    op = gathered(flat.of, flat.row, codes)[flat.first]
+    op = flat.heads(codes)
     together = np.array([name in SYNCHRONISING for name in names], np.bool_)[op] & ~matches.p2p
     together &= flat.all(~flat.peers_lack)
-    start = gathered(flat.of, flat.row, [c.place(p.start) for p, c in zip(parts, clocks, strict=True)])
+    start = gathered(flat.part, flat.row, [c.place(p.start) for p, c in zip(parts, clocks, strict=True)])
     known = (flat.component >= 0) & (start != NO_TIME) & (end != NO_TIME)
     one = flat.all(known) & (flat.least(flat.component) == flat.most(flat.component))
     slack = END_SKEW_NS + 2 * flat.most(flat.error)

@@ -56,7 +56,7 @@ def waits(parts: Sequence[RankCalls], matches: Matches, flat: Flat, world: int |
     """Split every matched call where that is valid; elsewhere the reason."""
     n = len(flat)
     codes, names = shared(parts, "op")
-    op = gathered(flat.of, flat.row, codes)[flat.first]
+    op = flat.heads(codes)
     p2p = matches.p2p
     synchronising = np.array([name in SYNCHRONISING for name in names], np.bool_)[op]
     out = Waits(
@@ -125,7 +125,7 @@ def _messages(
 
 def _owners_only(parts: Sequence[RankCalls], flat: Flat, out: Waits) -> None:
     """One kernel may serve several calls: its waiting, that for the latest partner, goes to the call that owns it."""
-    owner_of = gathered(flat.of, flat.row, [p.number["coalesced_into"] for p in parts])
+    owner_of = gathered(flat.part, flat.row, [p.number["coalesced_into"] for p in parts])
     owned = np.flatnonzero(owner_of != NO_TIME).tolist()
     if not owned:
         return
@@ -157,21 +157,28 @@ def _arrivals(
     same = (flat.least(flat.component) == flat.most(flat.component)) & (flat.least(flat.component) >= 0)
     clocked = same & flat.all(flat.arrival != NO_TIME)
     timed = flat.all(flat.dur > 0) & flat.all(~flat.peers_lack) & together & ~clocked
-    stop = flat.first + flat.size
-    order, errors = flat.order(flat.arrival), flat.error[flat.order(flat.error)]
-    begin, a, b = order[flat.first], order[stop - 1], order[stop - 2]
+    begin, a = flat.smallest(flat.arrival), flat.largest(flat.arrival)
+    b = flat.largest(_without(flat.arrival, a, _LEAST))
     earliest[clocked] = begin[clocked]
     skew[clocked] = (flat.arrival[a] - flat.arrival[begin])[clocked]
-    error[clocked] = (errors[stop - 1] + errors[stop - 2])[clocked]
+    others = flat.most(_without(flat.error, flat.largest(flat.error), _LEAST))
+    error[clocked] = (flat.most(flat.error) + others)[clocked]
     sure = clocked & (flat.arrival[a] - flat.arrival[b] > flat.error[a] + flat.error[b])
     last[sure], by[sure] = a[sure], 1
-    order = flat.order(flat.dur)
-    a, b = order[flat.first], order[flat.first + 1]
+    a = flat.smallest(flat.dur)
+    b = flat.smallest(_without(flat.dur, a, _MOST))
     sure = timed & (flat.dur[b] - flat.dur[a] > END_SKEW_NS)
     last[sure], by[sure] = a[sure], 2
     return last, by, earliest, skew, error
 
 
+def _without(values: NDArray[np.int64], entries: NDArray[np.intp], instead: int) -> NDArray[np.int64]:
+    out = values.copy()
+    out[entries] = instead
+    return out
+
+
+_LEAST, _MOST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 DECIDED = (None, "clock", "duration")
 """What tells who came last."""
 VERDICTS = ("transfer-bound", "mixed", "skew-bound")

@@ -7,6 +7,8 @@ reduction's kernel is compiled for one type). Calls of one coalesced kernel are 
 from __future__ import annotations
 
 import re
+from functools import cached_property
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -71,7 +73,7 @@ class Kind(NamedTuple):
     payload: int | None
 
 
-class Calls(Struct):
+class Calls(Struct, dict=True):
     """Calls in call order. `kinds[which[i]]` of call i, -1 for a call inside another's kernel; `NO_TIME` = none.
 
     counted_kinds, counted: the same for counts and bytes, every call by itself with its own payload.
@@ -87,13 +89,24 @@ class Calls(Struct):
     transfer: NDArray[np.int64]
     wait: NDArray[np.int64]
 
+    @cached_property
+    def rows(self) -> list[NDArray[np.intp]]:
+        """The calls of each of `kinds`."""
+        return _rows_of(self.which, len(self.kinds))
+
+    @cached_property
+    def counted_rows(self) -> list[NDArray[np.intp]]:
+        """The calls of each of `counted_kinds`."""
+        return self.rows if self.counted is self.which else _rows_of(self.counted, len(self.counted_kinds))
+
     def __len__(self) -> int:
         return len(self.which)
 
 
 def read_calls(one: Recording) -> Calls:
     """Read the recording's file of collectives (memory-mapped; only the columns needed are copied)."""
-    table = mapped(one.files["collectives"]).select([*_TEXTS, *_NUMBERS]).combine_chunks()
+    table = mapped(one.files["collectives"]).select([*_TEXTS, *_NUMBERS])
+    table = table.combine_chunks() if table.column(0).num_chunks > 1 else table
     coded = {name: codes_of(table.column(name)) for name in _TEXTS}
     number = {name: numbers_of(table.column(name)) for name in _NUMBERS}
     text = {name: (found.astype(np.int64), words) for name, (found, words) in coded.items()}
@@ -102,15 +115,24 @@ def read_calls(one: Recording) -> Calls:
     payload = _whole_payload(number, own, text["op"])
     peer = _peer(one.rank, number, text["op"])
     kinds, which = _kinds(text, number, peer, payload)
-    counted_kinds, counted = (kinds, which.copy()) if payload is own else _kinds(text, number, peer, own)
-    which[number["coalesced_into"] != NO_TIME] = -1
+    counted_kinds, counted = (kinds, which) if payload is own else _kinds(text, number, peer, own)
+    inside = number["coalesced_into"] != NO_TIME
+    if inside.any():
+        which = np.where(inside, -1, which)
     none = np.full(n, NO_TIME, np.int64)
-    known = isinstance(one.added, str)
+    transfer, wait = (
+        none if isinstance(one.added, str) else one.added.numbers[name] for name in ("transfer_ns", "wait_ns")
+    )
     return Calls(
-        kinds, which, counted_kinds, counted, number["step"], number["ts_ns"], number["dur_ns"],
-        none if isinstance(one.added, str) else one.added.numbers["transfer_ns"],
-        none if known else one.added.numbers["wait_ns"],  # type: ignore[union-attr]
-    )  # fmt: skip
+        kinds, which, counted_kinds, counted, number["step"], number["ts_ns"], number["dur_ns"], transfer, wait
+    )
+
+
+def _rows_of(which: NDArray[np.int64], kinds: int) -> list[NDArray[np.intp]]:
+    """Calls of each kind."""
+    order = np.argsort(which, kind="stable")
+    cuts = np.searchsorted(which[order], np.arange(kinds + 1))
+    return [order[a:b] for a, b in pairwise(cuts.tolist())]
 
 
 Codes = tuple["NDArray[np.int64]", list[str]]
@@ -138,27 +160,24 @@ def _whole_payload(number: dict[str, NDArray[np.int64]], payload: NDArray[np.int
     inside = np.flatnonzero(owner != NO_TIME)
     if not len(inside):
         return payload
+    owners = np.flatnonzero(np.bincount(owner[inside], minlength=len(owner)))
+    rows, of = np.append(owners, inside), np.append(owners, owner[inside])
+    values, which = distinct_rows([of, op[0][rows]])  # an operation of a kernel each
+    sums = np.zeros(len(values), np.int64)
+    np.add.at(sums, which, payload[rows])
+    first = np.searchsorted(values[:, 0], owners)
+    messages = np.array([*(word in P2P for word in op[1]), False], np.bool_)[values[:, 1]]
+    several = np.diff(np.append(first, len(values))) > 1
     out = payload.copy()
-    words = [*op[1], ""]
-    for at in np.unique(owner[inside]).tolist():
-        rows = [at, *inside[owner[inside] == at].tolist()]
-        if any(payload[r] == NO_TIME for r in rows):
-            out[at] = NO_TIME
-            continue
-        sums: dict[str, int] = {}
-        for r in rows:
-            name = words[op[0][r]]
-            sums[name] = sums.get(name, 0) + int(payload[r])
-        if len(sums) == 1:
-            out[at] = next(iter(sums.values()))
-        else:
-            out[at] = max(sums.values()) if set(sums) <= P2P else NO_TIME
+    out[owners] = np.maximum.reduceat(sums, first)
+    out[owners[several & ~np.logical_and.reduceat(messages, first)]] = NO_TIME
+    out[of[payload[rows] == NO_TIME]] = NO_TIME
     return out
 
 
 def _peer(rank: int | None, number: dict[str, NDArray[np.int64]], op: Codes) -> NDArray[np.int64]:
     """Other end of each message; none of a coalesced kernel whose messages go to several ranks."""
-    p2p = np.isin(op[0], [i for i, w in enumerate(op[1]) if w in P2P])
+    p2p = np.array([*(word in P2P for word in op[1]), False], np.bool_)[op[0]]
     source, target = number["src_rank"], number["dst_rank"]
     mine = -1 if rank is None else rank
     other = np.where(source == mine, target, np.where(source != NO_TIME, source, target))

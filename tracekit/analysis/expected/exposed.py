@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tracekit.analysis.arrays import mapped, plain
+from tracekit.analysis.arrays import mapped, view
 from tracekit.analysis.crossrank.busy import COMPUTE
 from tracekit.analysis.crossrank.columns import distinct
 from tracekit.analysis.distinct import distinct_rows
@@ -53,6 +53,7 @@ def split_exposure(one: Recording, calls: Calls, judged: Judged, total: dict[Key
     for key, rule in zip(keys, rules, strict=True):
         if rule.why not in why[key[:3]]:
             why[key[:3]].append(rule.why)
+    counted = one.counted_steps
     spare = {(b["device"], b["step"]): b["compute_only_ns"] or 0 for b in one.breakdown}
     by_step: dict[tuple[int, int], list[Row]] = defaultdict(list)
     for row in one.exposure:
@@ -66,15 +67,15 @@ def split_exposure(one: Recording, calls: Calls, judged: Judged, total: dict[Key
         _cap(parts, spare.get(at, 0))
         for row, p, mine in zip(rows, parts, found, strict=True):
             row |= dict(zip(("avoidable_ns", "structural_ns", "unknown_ns"), p, strict=True))
-            if at[1] in one.counted_steps:
+            if at[1] in counted:
                 _spread(total, mine, p, row["attributed_wait_ns"] or 0)
 
 
 def _exposed_transfer(path: str, calls: Calls) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """(device, exposed ns) of each call's transfer: its device work after its waiting, less what compute covers."""
     table = mapped(path)
-    device, call = (plain(table.column(n), np.dtype(np.int32))[0] for n in ("device", "call"))
-    ts, dur = (plain(table.column(n), np.dtype(np.int64))[0] for n in ("ts_ns", "dur_ns"))
+    device, call = (view(table.column(n), np.dtype(np.int32)) for n in ("device", "call"))
+    ts, dur = (view(table.column(n), np.dtype(np.int64)) for n in ("ts_ns", "dur_ns"))
     out, where = np.zeros(len(calls), np.int64), np.zeros(len(calls), np.int64)
     waited = calls.wait != NO_TIME
     turn = np.where(waited, calls.start + np.where(waited, calls.wait, 0), NO_TIME)
@@ -129,7 +130,7 @@ def _weights(
 def _divide(row: Row, weights: dict[Key, list[int]]) -> list[int]:
     """Avoidable, structural and unknown part of a row, in proportion to its calls'; they add up to it exactly."""
     amount = row["attributed_ns"] - (row["attributed_wait_ns"] or 0)
-    sums = [sum(w[i] for w in weights.values()) for i in range(3)]
+    sums = _sums(weights)
     whole = sum(sums)
     if not whole:
         return [0, 0, amount]
@@ -137,6 +138,15 @@ def _divide(row: Row, weights: dict[Key, list[int]]) -> list[int]:
     if not sums[AVOIDABLE]:
         return [0, amount - unknown, unknown] if sums[STRUCTURAL] else [0, 0, amount]
     return [amount - structural - unknown, structural, unknown]
+
+
+def _sums(weights: dict[Key, list[int]]) -> list[int]:
+    """Exposed ns of each class."""
+    out = [0, 0, 0]
+    for parts in weights.values():
+        for i, ns in enumerate(parts):
+            out[i] += ns
+    return out
 
 
 def _cap(parts: list[list[int]], spare: int) -> None:
@@ -152,8 +162,8 @@ def _cap(parts: list[list[int]], spare: int) -> None:
 
 def _spread(total: dict[Key, list[float]], weights: dict[Key, list[int]], parts: list[int], wait: int) -> None:
     """Book a row's parts on the keys of its calls, in proportion to their exposed time."""
-    whole = sum(sum(w) for w in weights.values())
-    sums = [sum(w[i] for w in weights.values()) for i in range(3)]
+    sums = _sums(weights)
+    whole = sum(sums)
     for key, w in weights.items():
         share = sum(w) / whole
         into = total.setdefault(key, [0.0] * 4)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from itertools import pairwise
+from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -76,40 +76,40 @@ def collect(
     """Add up the calls of all recordings by row."""
     sums: dict[Key, Sums] = defaultdict(Sums)
     for number, (one, mine, verdicts) in enumerate(zip(recordings, calls, judged, strict=True)):
-        steps = np.fromiter(one.counted_steps, np.int64, len(one.counted_steps))
+        steps = np.array(sorted(one.counted_steps), np.int64)
         counted = np.isin(mine.step, steps)
-        for kind, rows in zip(mine.counted_kinds, _rows_of(mine.counted, len(mine.counted_kinds)), strict=True):
+        per_step = _per_step(mine, steps, counted)
+        for kind, rows, counts in zip(mine.counted_kinds, mine.counted_rows, per_step, strict=True):
             s = sums[Key(*kind[:5])]
             s.ranks.add(one.rank)
             s.sizes.add(size_of(kind, machine))
-            _count(s, kind, number, rows, mine.step, counted)
-        for kind, timed, rows in zip(mine.kinds, verdicts.timed, _rows_of(mine.which, len(mine.kinds)), strict=True):
+            _count(s, kind, number, len(rows), dict(zip(steps.tolist(), counts, strict=True)))
+        for kind, timed, rows in zip(mine.kinds, verdicts.timed, mine.rows, strict=True):
             if len(rows):
                 _add(sums[Key(*kind[:5])], kind, timed, rows, verdicts, counted)
     return dict(sums)
 
 
-def _rows_of(which: NDArray[np.int64], kinds: int) -> list[NDArray[np.intp]]:
-    """Calls of each kind."""
-    order = np.argsort(which, kind="stable")
-    cuts = np.searchsorted(which[order], np.arange(kinds + 1))
-    return [order[a:b] for a, b in pairwise(cuts.tolist())]
+def _per_step(calls: Calls, steps: NDArray[np.int64], counted: NDArray[np.bool_]) -> list[list[int]]:
+    """Calls of each kind in each of the counted steps, which ascend."""
+    shape = (len(calls.counted_kinds), len(steps))
+    at = calls.counted[counted] * len(steps) + np.searchsorted(steps, calls.step[counted])
+    found: list[list[int]] = np.bincount(at, minlength=prod(shape)).reshape(shape).tolist()
+    return found
 
 
-def _count(
-    s: Sums, kind: Kind, number: int, rows: NDArray[np.intp], step: NDArray[np.int64], counted: NDArray[np.bool_]
-) -> None:
+def _count(s: Sums, kind: Kind, number: int, calls: int, by_step: Mapping[int, int]) -> None:
     """Calls and bytes, each call by itself."""
-    s.calls += len(rows)
-    inside = rows[counted[rows]]
-    for at_step, count in zip(*(a.tolist() for a in np.unique(step[inside], return_counts=True)), strict=True):
-        at = s.per_step[number, at_step]
-        at[0] += count
-        at[1] += count * (kind.payload or 0)
-        at[2] += count if kind.payload is None else 0
+    s.calls += calls
+    for step, count in by_step.items():
+        if count:
+            at = s.per_step[number, step]
+            at[0] += count
+            at[1] += count * (kind.payload or 0)
+            at[2] += count if kind.payload is None else 0
     if kind.payload is not None:
-        s.payload[kind.payload] += len(rows)
-        s.counted_payload[kind.payload] += len(inside)
+        s.payload[kind.payload] += calls
+        s.counted_payload[kind.payload] += sum(by_step.values())
 
 
 def _add(s: Sums, kind: Kind, timed: Timed, rows: NDArray[np.intp], judged: Judged, counted: NDArray[np.bool_]) -> None:

@@ -14,7 +14,7 @@ from tracekit.analysis.expected.findings import exposure_findings, findings_of
 from tracekit.analysis.expected.machine import machine_of
 from tracekit.analysis.expected.planned import planned
 from tracekit.analysis.expected.rows import collect, theory_rows
-from tracekit.analysis.expected.timing import NONE, VERDICTS, judge_calls
+from tracekit.analysis.expected.timing import VERDICTS, judge_calls
 from tracekit.analysis.expected.utilisation import utilisation
 from tracekit.model import NO_TIME
 
@@ -74,11 +74,9 @@ def _columns(j: Judged) -> CallColumns:
     def whole(values: np.ndarray[Any, np.dtype[np.float64]]) -> np.ndarray[Any, np.dtype[np.int64]]:
         return np.where(np.isnan(values), NO_TIME, np.nan_to_num(np.rint(values))).astype(np.int64)
 
-    words: list[str | None] = [*VERDICTS, None]
-    return CallColumns(
-        {"least_ns": whole(j.least), "expected_ns": whole(j.expected)}, {},
-        {"verdict": [words[v] if v != NONE else None for v in j.verdict.tolist()]},
-    )  # fmt: skip
+    words = np.array([*VERDICTS, None], object)
+    verdict: list[str | None] = words[j.verdict].tolist()  # NONE is the last one
+    return CallColumns({"least_ns": whole(j.least), "expected_ns": whole(j.expected)}, {}, {"verdict": verdict})
 
 
 def _compute(recordings: Sequence[Recording]) -> dict[tuple[int, int], int]:

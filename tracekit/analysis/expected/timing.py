@@ -103,21 +103,18 @@ def judge_calls(calls: Calls, rank: int | None, machine: Machine, known: dict[ob
     exact = calls.transfer != NO_TIME
     measured = np.where(exact, calls.transfer, calls.dur)
     out = Judged(np.full(n, NONE, np.int64), np.full(n, np.nan), np.full(n, np.nan), measured, exact)
-    order = np.argsort(calls.which, kind="stable")
-    cuts = np.searchsorted(calls.which[order], np.arange(len(calls.kinds) + 1))
-    for i, kind in enumerate(calls.kinds):
+    for kind, rows in zip(calls.kinds, calls.rows, strict=True):
         key = (kind, rank if kind.op in P2P else None)
         timed = known.get(key)
         if timed is None:
             timed = known[key] = time_of(kind, rank, machine)
         out.timed.append(timed)
-        rows = order[cuts[i] : cuts[i + 1]]
         if timed.expectation is None or not len(rows):
             continue
         out.least[rows] = timed.expectation.bound.lower_bound_ns
         out.expected[rows] = np.nan if timed.expectation.expected_ns is None else timed.expectation.expected_ns
-        rows = rows[measured[rows] > 0]
-        out.verdict[rows] = judge(timed.expectation, kind.payload or 0, measured[rows], exact[rows])
+        there = rows[measured[rows] > 0]
+        out.verdict[there] = judge(timed.expectation, kind.payload or 0, measured[there], exact[there])
     return out
 
 

@@ -31,20 +31,21 @@ backward is the longest."""
 
 
 def by_form(
-    line: Line, ranks: Sequence[RankPipeline], step: int, known: Recognised
+    line: Line, ranks: Sequence[RankPipeline], step: int, known: Recognised, found: list[list[Chunk]]
 ) -> tuple[Recognised, list[list[Chunk]]] | None:
     """The schedule that would show the same between its sends, and the chunks of each rank; None without one,
     or where messages lack one of their ends.
 
     Where nothing separates some of the entries, `ran` is None and the chunks are the pieces that were found.
-    known: what was found action by action; it stands (None) unless its schedule would show something else.
+    known: what was found action by action; it stands (None) unless its schedule would show something else. found: the
+    `pieces` of each rank.
     """
     place = {rank: p for p, rank in enumerate(line.ranks)}
     peers = [[_peer(m, p, place) for m in part.messages] for p, part in enumerate(ranks)]
     if not _complete(ranks, peers, step):
         return None
     for share in SHARES:
-        rows = [pieces(part, step, share=share) for part in ranks]
+        rows = [pieces(part, step, share=share) for part in ranks] if share else found
         splits = [split(row, to) for row, to in zip(rows, peers, strict=True)]
         if forms := known_forms(splits):
             break
@@ -58,9 +59,9 @@ def by_form(
     first = forms[0].shown
     if any((f.shown.orders, f.shown.stage_rank) != (first.orders, first.stage_rank) for f in forms):
         return Recognised(name, None, None, none, nothing, "schedule-ambiguous"), rows
-    found = [aligned(one, forms[0], rank) for rank, one in enumerate(splits)]
-    whole = [row for row in found if row is not None]
-    if len(whole) < len(found):
+    fitted = [aligned(one, forms[0], rank) for rank, one in enumerate(splits)]
+    whole = [row for row in fitted if row is not None]
+    if len(whole) < len(fitted):
         return Recognised(name, first, None, none, nothing, "micro-batches-merged"), rows
     return Recognised(name, first, first, none, nothing), whole
 

@@ -64,7 +64,7 @@ def split(row: Sequence[Chunk], peers: Sequence[int | None]) -> Split:
         here.append(chunk)
         if chunk.after or i + 1 == len(row):
             to = [-1 if (p := peers[k]) is None else p for k in chunk.after]
-            segments.append((_word(c.kinds for c in here), tuple(sorted(to))))
+            segments.append((_word(tuple(c.kinds for c in here)), tuple(sorted(to))))
             out.append(tuple(here))
             here = []
     return Split(tuple(segments), tuple(out))
@@ -94,7 +94,8 @@ def _count(order: Iterable[Step]) -> int:
     return sum(a.kind is Kind.FORWARD for step in order for a in parts(step))
 
 
-def _word(kinds: Iterable[str]) -> str:
+@lru_cache(maxsize=1024)
+def _word(kinds: tuple[str, ...]) -> str:
     """Runs of forward and backward in one word."""
     letters = ["X" if len(k) > 1 else "F" if k == "F" else "B" for k in kinds]
     word = "".join(letter for letter, _ in groupby(letters))
@@ -131,7 +132,7 @@ def _form(s: Schedule) -> Form:
             here.append(step)
             to = sorted(target for a in parts(step) if (target := _target(s, a)) not in (None, rank))
             if to or i + 1 == len(order):
-                row.append((_word("".join(a.kind for a in parts(e)) for e in here), tuple(to)))
+                row.append((_word(tuple("".join(a.kind for a in parts(e)) for e in here)), tuple(to)))
                 inside.append(tuple(here))
                 here = []
         segments.append(tuple(row))

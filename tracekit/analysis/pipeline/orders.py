@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from tracekit.analysis.pipeline.lines import Line
     from tracekit.analysis.pipeline.parts import Chunk, Message, RankPipeline
@@ -24,9 +24,12 @@ NOISE = 0.025
 detaching, casting, counting."""
 
 
-def ordered(line: Line, parts: Mapping[int, RankPipeline], step: int) -> list[list[Chunk]]:
-    """Chunks of each rank of the line in its order; those that one piece of work was cut into are one."""
-    return [_whole(line, position, parts[rank], pieces(parts[rank], step)) for position, rank in enumerate(line.ranks)]
+def ordered(line: Line, parts: Sequence[RankPipeline], rows: Sequence[list[Chunk]]) -> list[list[Chunk]]:
+    """Chunks of each rank of the line in its order; those that one piece of work was cut into are one.
+
+    rows: the `pieces` of each rank in a step.
+    """
+    return [_whole(line, position, *pair) for position, pair in enumerate(zip(parts, rows, strict=True))]
 
 
 def pieces(part: RankPipeline, step: int, *, share: float = 0.0) -> list[Chunk]:
@@ -58,7 +61,8 @@ def pieces(part: RankPipeline, step: int, *, share: float = 0.0) -> list[Chunk]:
     for number, m in enumerate(part.messages):
         if m.send and m.step == step and m.call_ts is not None and (at := bisect_left(launches, m.call_ts)):
             after[order[at - 1]].append(number)
-    return [replace(c, after=tuple(numbers)) for c, numbers in zip(found, after, strict=True)]
+    told = ((c, tuple(numbers)) for c, numbers in zip(found, after, strict=True))
+    return [c if c.after == numbers else replace(c, after=numbers) for c, numbers in told]
 
 
 def _stray(done: Sequence[Chunk], c: Chunk) -> bool:
@@ -68,6 +72,8 @@ def _stray(done: Sequence[Chunk], c: Chunk) -> bool:
 
 def _paired(chunks: Sequence[Chunk]) -> list[Chunk]:
     """Chunks in which an annotated forward and the backwards launched during it are one."""
+    if all(c.source != ANNOTATION for c in chunks):
+        return sorted(chunks, key=lambda c: (c.ts, c.dur, c.launch, -c.until))
     out: list[Chunk] = []
     for chunk in sorted(chunks, key=lambda c: (c.launch, -c.until)):
         last = out[-1] if out else None
