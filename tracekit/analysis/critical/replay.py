@@ -38,6 +38,7 @@ class Replay:
     def __init__(self, joint: Joint) -> None:
         n = len(joint.time)
         inside = joint.step[joint.dst] >= 0
+        inside[_spare(joint)] = False
         free = inside & (joint.step[joint.src] == joint.step[joint.dst]) & ~_starts(joint)[joint.src]
         active = np.flatnonzero(inside)
         dst = joint.dst[active]
@@ -48,7 +49,7 @@ class Replay:
         self.given = joint.time[order[: n - np.count_nonzero(degree)]]
         self.edges = active[stable_order(self.place[dst])]
         _turn(self.edges, groups)
-        self.position = np.empty(len(inside), np.int32)
+        self.position = np.full(len(inside), -1, np.int32)
         self.position[self.edges] = np.arange(len(active), dtype=np.int32)
         free, src = free[self.edges], joint.src[self.edges]
         self.fixed = joint.time[src]
@@ -83,12 +84,14 @@ class Replay:
         known = weight[self.edges] + self.fixed
         size = max(CELLS // max(len(self.place), 1), FEWEST)
         for at in range(0, len(changes), size):
-            some = [self._sorted(*change()) for change in changes[at : at + size]]
-            yield from self._run(known, some)[self.place[nodes]].T
+            some, which = _distinct([change() for change in changes[at : at + size]])
+            times = self._run(known, [self._sorted(*change) for change in some])[self.place[nodes]]
+            yield from times.T[which]
 
     def _sorted(self, edges: NDArray[np.intp], ns: Ints) -> tuple[NDArray[np.intp], Ints]:
         """A change in the order of edges here, with the time of what is fixed."""
         at = self.position[edges]
+        at, ns = at[at >= 0], ns[at >= 0]
         changed, new = np.zeros(len(self.edges), np.bool_), np.empty(len(self.edges), np.int64)
         changed[at], new[at] = True, ns
         where = np.flatnonzero(changed)  # faster than to sort them
@@ -120,6 +123,26 @@ class Replay:
 def unchanged() -> Change:
     """No change."""
     return np.empty(0, np.intp), np.empty(0, np.int64)
+
+
+def _distinct(changes: Sequence[Change]) -> tuple[list[Change], list[int]]:
+    """Changes without those that are the same as one before, and which of these each is."""
+    out: list[Change] = []
+    which = []
+    for change in changes:
+        same = (i for i, one in enumerate(out) if all(map(np.array_equal, one, change)))
+        which.append(next(same, len(out)))
+        if which[-1] == len(out):
+            out.append(change)
+    return out, which
+
+
+def _spare(joint: Joint) -> NDArray[np.intp]:
+    """Edges from arrivals to the ends of calls that wait at a hub, which lets them end no earlier."""
+    own = np.flatnonzero(joint.why >= -1)
+    spare: Flags = joint.kind[joint.meet[joint.dst[own]]] == HUB
+    spare &= joint.kind[joint.src[own]] == NodeKind.ARRIVAL
+    return own[spare]
 
 
 def _starts(joint: Joint) -> Flags:

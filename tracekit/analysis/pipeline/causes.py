@@ -16,9 +16,6 @@ import numpy as np
 from msgspec import Struct
 
 from tracekit.analysis.pipeline.plans import Work
-from tracekit.theory.bubbles import StageTimes
-from tracekit.theory.bubbles import bubble as closed_form
-from tracekit.theory.errors import NoNumber
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -138,6 +135,10 @@ def _closed(ideal: Schedule, share: Mapping[str, float]) -> int | None:
     """share: of each kind of work, mean over ranks of the time that one micro-batch takes through all its stages."""
     if "FB" in share or "F" not in share:
         return None
+    from tracekit.theory.bubbles import StageTimes
+    from tracekit.theory.bubbles import bubble as closed_form
+    from tracekit.theory.errors import NoNumber
+
     try:
         times = StageTimes(share["F"], share.get("I", 0.0) + share.get("B", 0.0), share.get("W", 0.0))
         found = closed_form(ideal.name, ideal.ranks, ideal.micro_batches, times, ideal.stages // ideal.ranks)

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tracekit.theory.schedules import Kind, parts
-
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -31,10 +29,13 @@ AHEAD = 64
 class Plan:
     """What an order asks of a replay. Entries are numbered rank after rank; `first` is that of each rank's first.
 
-    needs: the entries whose results each waits for, None where nobody makes one of them. work: kinds and stages.
+    needs: the entries whose results each waits for, None where nobody makes one of them. marks: the actions of each
+    entry of each rank, named in full; work: kinds and stages, of each entry.
     """
 
     def __init__(self, schedule: Schedule) -> None:
+        from tracekit.theory.schedules import parts  # takes long to load, and most recordings show no pipeline
+
         self.schedule = schedule
         orders = schedule.orders
         sizes = [len(order) for order in orders]
@@ -46,17 +47,10 @@ class Plan:
             for row in schedule.wiring.needs
             for keys in row
         ]
-        self.work: list[Work] = [
-            tuple((a.kind.value, a.stage) for a in parts(step)) for order in orders for step in order
+        self.marks: list[list[list[tuple[str, int, int]]]] = [
+            [[(a.kind.value, a.stage, a.micro_batch) for a in parts(step)] for step in order] for order in orders
         ]
-
-    @cached_property
-    def marks(self) -> list[list[list[Mark]]]:
-        """The actions of each entry of each rank, named in full."""
-        return [
-            [[(a.kind.value, a.stage, a.micro_batch) for a in parts(step)] for step in order]
-            for order in self.schedule.orders
-        ]
+        self.work: list[Work] = [tuple((kind, at) for kind, at, _ in entry) for row in self.marks for entry in row]
 
     @cached_property
     def chunk_of(self) -> list[dict[int | None, int]]:
@@ -72,15 +66,13 @@ class Plan:
         made: Results = defaultdict(list)
         used: Results = defaultdict(list)
         home = self.schedule.stage_rank
-        for rank, order in enumerate(self.schedule.orders):
-            for action in (a for step in order for a in parts(step)):
-                if action.kind is Kind.BACKWARD_WEIGHT:
-                    continue
-                before, after = self.schedule.neighbours[action.stage]
-                kind, target = ("F", after) if action.kind is Kind.FORWARD else ("B", before)
-                if target >= 0 and home[target] != rank:
-                    made[rank, home[target]].append((kind, action.stage, action.micro_batch))
-                    used[rank, home[target]].append((kind, target, action.micro_batch))
+        for rank, row in enumerate(self.marks):
+            for work, stage, mb in chain.from_iterable(row):
+                before, after = self.schedule.neighbours[stage]
+                kind, target = ("F", after) if work == "F" else ("B", before)
+                if work != "W" and target >= 0 and home[target] != rank:
+                    made[rank, home[target]].append((kind, stage, mb))
+                    used[rank, home[target]].append((kind, target, mb))
         return made, used
 
     @cached_property
@@ -107,8 +99,8 @@ class Plan:
     def ahead(self) -> list[list[int]]:
         """For each entry the later ones of its rank that wait for other ranks only, but not for what lies between."""
         out: list[list[int]] = []
-        for first, order in zip(self.first, self.schedule.orders, strict=True):
-            mine = [{(a.stage, a.micro_batch) for a in parts(step)} for step in order]
+        for first, order in zip(self.first, self.marks, strict=True):
+            mine = [{(stage, mb) for _, stage, mb in entry} for entry in order]
             last = first + len(order)
             remote = [any(not first <= k < last for k in self.needs[first + i] or ()) for i in range(len(order))]
             for i in range(len(order)):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from msgspec import Struct, field
@@ -11,12 +11,10 @@ from msgspec import Struct, field
 from tracekit.analysis.detail import group_key
 from tracekit.analysis.pipeline.causes import CAUSES, Causes, Typical, ask_causes, causes
 from tracekit.analysis.pipeline.causes import Asked as AskedCauses
-from tracekit.analysis.pipeline.fit import by_form
 from tracekit.analysis.pipeline.gantt import gantt
 from tracekit.analysis.pipeline.lines import Line, find_lines
 from tracekit.analysis.pipeline.orders import ANNOTATION, backward_split, ordered, pieces
 from tracekit.analysis.pipeline.plans import Plans
-from tracekit.analysis.pipeline.recognise import Recognised, recognise
 from tracekit.analysis.pipeline.slow import LongStage, long_stages, stage_findings
 from tracekit.analysis.pipeline.timed import Lags, Timed, idle_split, lags, timed
 from tracekit.analysis.pipeline.whatif import MOST_ERROR, ask_what_if, what_if
@@ -31,8 +29,10 @@ if TYPE_CHECKING:
 
     from tracekit.analysis.crossrank.clocks import Clock
     from tracekit.analysis.pipeline.parts import Chunk, Message, RankPipeline
+    from tracekit.analysis.pipeline.recognise import Recognised
 
 Row = dict[str, Any]
+_Row = TypeVar("_Row", "Chunk", "Message")
 
 
 class RankInput(Struct):
@@ -128,37 +128,53 @@ def _loads(steps: Iterable[_Step]) -> dict[int, float]:
 
 
 def _steps(line: Line, by_rank: Mapping[int, RankInput], plans: Plans) -> list[_Step]:
-    """The steps of a line; those that some rank lacks are left with a reason."""
-    parts = {r: by_rank[r].part for r in line.ranks if r in by_rank}
-    numbers = sorted({c.step for part in parts.values() for c in part.chunks})
-    comm = [_spans(parts[r].comm) if r in parts else _spans([]) for r in line.ranks]
-    whole = [parts[r] for r in line.ranks if r in parts]
+    """The steps of a line; those of a line that cannot be analysed are left with the reason."""
+    chunks, messages = (
+        [_by_step(getattr(by_rank[r].part, name)) if r in by_rank else {} for r in line.ranks]
+        for name in ("chunks", "messages")
+    )
     out = []
-    for step in numbers:
-        sent = [[m for m in parts[r].messages if m.step == step] if r in parts else [] for r in line.ranks]
-        if line.reason is not None:
-            chunks = [[c for c in parts[r].chunks if c.step == step] if r in parts else [] for r in line.ranks]
-            out.append(_Step(line, step, chunks, sent, _offsets(line, by_rank, chunks), reason=line.reason))
-            continue
-        rows = [pieces(part, step) for part in whole]
-        chunks = ordered(line, whole, rows)
-        s = _Step(line, step, chunks, sent, _offsets(line, by_rank, chunks))
-        orders = tuple(tuple(c.actions for c in row) for row in s.chunks)
-        sends = sum(m.send for row in sent for m in row) if all(sent) else None
-        s.known = recognise(orders, line.ring, sends)
-        if any(c.source != ANNOTATION for row in s.chunks for c in row):
-            found = by_form(line, whole, step, s.known, rows)
-            s.by_form = found is not None
-            s.known, s.chunks = found or (s.known, s.chunks)
-        s.reason = s.known.reason
-        _place(s, [by_rank[r] for r in line.ranks], plans, comm)
-        out.append(s)
+    for step in sorted({step for own in chunks for step in own}):
+        rows, sent = ([own.get(step, []) for own in lists] for lists in (chunks, messages))
+        out.append(_Step(line, step, rows, sent, _offsets(map(by_rank.get, line.ranks), rows), reason=line.reason))
+    if line.reason is None:
+        ranks = [by_rank[r] for r in line.ranks]
+        comm = [_spans(one.part.comm) for one in ranks]
+        for s in out:
+            _order(s, ranks)
+            _place(s, ranks, plans, comm)
     return out
 
 
-def _offsets(line: Line, by_rank: Mapping[int, RankInput], chunks: Sequence[Sequence[Chunk]]) -> list[int | None]:
-    return [by_rank[r].offset(row[0].ts) if row and r in by_rank else None
-            for r, row in zip(line.ranks, chunks, strict=True)]  # fmt: skip
+def _by_step(rows: Iterable[_Row]) -> dict[int, list[_Row]]:
+    out: dict[int, list[_Row]] = {}
+    for row in rows:
+        if row.step is not None:
+            out.setdefault(row.step, []).append(row)
+    return out
+
+
+def _order(s: _Step, ranks: Sequence[RankInput]) -> None:
+    """Find the order of a step, and put its chunks into it."""
+    from tracekit.analysis.pipeline.fit import by_form
+    from tracekit.analysis.pipeline.recognise import recognise
+
+    parts = [one.part for one in ranks]
+    rows = [pieces(part, s.step) for part in parts]
+    s.chunks = ordered(s.line, parts, rows)
+    s.offsets = _offsets(ranks, s.chunks)
+    orders = tuple(tuple(c.actions for c in row) for row in s.chunks)
+    sends = sum(m.send for row in s.messages for m in row) if all(s.messages) else None
+    s.known = recognise(orders, s.line.ring, sends)
+    if any(c.source != ANNOTATION for row in s.chunks for c in row):
+        found = by_form(s.line, parts, s.step, s.known, rows)
+        s.by_form = found is not None
+        s.known, s.chunks = found or (s.known, s.chunks)
+    s.reason = s.known.reason
+
+
+def _offsets(ranks: Iterable[RankInput | None], chunks: Sequence[Sequence[Chunk]]) -> list[int | None]:
+    return [one.offset(row[0].ts) if row and one else None for one, row in zip(ranks, chunks, strict=True)]
 
 
 def _place(s: _Step, ranks: Sequence[RankInput], plans: Plans, comm: Sequence[NDArray[np.int64]]) -> None:
