@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tracekit.output.hang import ranks_text
 from tracekit.output.text import Grid, clean, ms, percent
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ def grids(run: RunTables) -> list[Grid]:
     strategies = [r for r in rows if r["op"] is None and r["dur_ns"]]
     sites = [r for r in rows if r["op"] is not None and r["wait_ns"]]
     sites.sort(key=lambda r: -r["wait_ns"])
-    return [_waiting(strategies), _sites(sites[:SITES])]
+    return [_waiting(strategies), _sites(sites[:SITES], _members(run.tables["groups"]))]
 
 
 def _late(row: Row) -> str:
@@ -48,10 +49,21 @@ def _waiting(rows: list[Row]) -> Grid:
     return grid
 
 
-def _sites(rows: list[Row]) -> Grid:
-    grid = Grid("call sites with most waiting (ms)", ("strategy", "operation", *_COLUMNS, "where"))
-    grid.rows = [(r["strategy"], r["op"], *_cells(r), clean(r["scope"] or r["group"] or "–")[:60]) for r in rows]
+def _sites(rows: list[Row], members: dict[str, str]) -> Grid:
+    grid = Grid("call sites with most waiting (ms)", ("strategy", "operation", *_COLUMNS, "group", "where"))
+    for r in rows:
+        group = members.get(r["group"] or "", r["group"] or "–")
+        grid.rows.append((r["strategy"], r["op"], *_cells(r), clean(group)[:34], clean(r["scope"] or "–")[:60]))
     return grid
+
+
+def _members(groups: list[Row]) -> dict[str, str]:
+    """Name of a group → its ranks, where only one group has that name; most names are numbers that tell nobody much."""
+    found: dict[str, dict[str, list[int]]] = {}
+    for g in groups:
+        if g["group_name"]:
+            found.setdefault(g["group_name"], {}).setdefault(g["group_id"], []).append(g["rank"])
+    return {name: f"ranks {ranks_text(next(iter(one.values())))}" for name, one in found.items() if len(one) == 1}
 
 
 def clock_line(run: RunTables) -> list[str]:
