@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 NAMED = re.compile(r"PP:.*|(Forward|Backward) \d+|(forward|backward)_step")
+CAUSES = ("schedule", "order", "imbalance", "straggler", "p2p", "comm", "launch", "unexplained")
 EDGES = 50_000
 """The simulator counts an action from its launch latency and input copy on, which are no compute: ns a step."""
 
@@ -99,9 +100,24 @@ def test_schedule_and_bubble_of_a_simulated_job(tmp_path: Path, pp: int, schedul
         assert schedule in row["schedule"].split("|")
         assert row["schedule"] in (schedule, "InterleavedZeroBubble|ZB-H1")  # one order under two names
         assert (row["reason"], row["micro_batches"]) == (None, 2 * pp)
+        assert sum(row[f"{c}_ns"] for c in CAUSES) == row["bubble_ns"]
         if "--batched" not in more:  # the truth counts waiting in its exchanges otherwise
             true = truth["ranks"][str(row["rank"])]["steps"]["0"]["pipeline"]
             assert all(row[name] == pytest.approx(ns, abs=EDGES) for name, ns in true.items())
+
+
+@pytest.mark.parametrize("schedule", ["ZB-H1", "ZBVZeroBubble", "LoopedBFS"])
+def test_causes_are_those_of_the_names(tmp_path: Path, schedule: str) -> None:
+    """The same job with the annotations of its actions and without: times of an annotation may differ at its edges."""
+    virtual = ("--virtual", "2") if schedule == "LoopedBFS" else ()
+    found, _ = simulated(
+        tmp_path / "made", "--layout", "tp=1,pp=2,dp=1,order=tp-dp-pp", "--layers", "4", "--micro-batches", "8",
+        "--schedule", schedule, "--framework", "torch", *virtual,
+    )  # fmt: skip
+    named = {b["rank"]: b for b in tables(tmp_path / "made")["bubble"]}
+    for row in found["bubble"]:
+        for cause in CAUSES:
+            assert row[f"{cause}_ns"] == pytest.approx(named[row["rank"]][f"{cause}_ns"], abs=EDGES)
 
 
 @pytest.mark.parametrize(

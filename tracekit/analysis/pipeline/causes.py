@@ -133,7 +133,7 @@ def causes(asked: Asked, t: Timed, ideal: Schedule | None, typical: Typical) -> 
 
 def _closed(ideal: Schedule, share: Mapping[str, float]) -> int | None:
     """share: of each kind of work, mean over ranks of the time that one micro-batch takes through all its stages."""
-    if "FB" in share or "F" not in share:
+    if "FB" in share or "F" not in share or ("B" in share and share.keys() & {"I", "W"}):  # none tells halves apart
         return None
     from tracekit.theory.bubbles import StageTimes
     from tracekit.theory.bubbles import bubble as closed_form

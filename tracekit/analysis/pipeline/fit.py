@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from tracekit.analysis.pipeline.forms import known_forms, received, split
+from tracekit.analysis.pipeline.forms import in_halves, known_forms, received, split
 from tracekit.analysis.pipeline.orders import ANNOTATION, joined, pieces
 from tracekit.analysis.pipeline.recognise import Recognised
 from tracekit.theory.schedules import Kind, parts
@@ -59,11 +59,12 @@ def by_form(
     first = forms[0].shown
     if any((f.shown.orders, f.shown.stage_rank) != (first.orders, first.stage_rank) for f in forms):
         return Recognised(name, None, None, none, nothing, "schedule-ambiguous"), rows
-    fitted = [aligned(one, forms[0], rank) for rank, one in enumerate(splits)]
+    form = in_halves(forms[0]) or forms[0]  # times of halves and of wholes cannot be set against each other
+    fitted = [aligned(one, form, rank) for rank, one in enumerate(splits)]
     whole = [row for row in fitted if row is not None]
     if len(whole) < len(fitted):
         return Recognised(name, first, None, none, nothing, "micro-batches-merged"), rows
-    return Recognised(name, first, first, none, nothing), whole
+    return Recognised(name, form.shown, form.shown, none, nothing), whole
 
 
 def _peer(m: Message, own: int, place: Mapping[int, int]) -> int | None:

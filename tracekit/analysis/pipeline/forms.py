@@ -35,7 +35,7 @@ class Form(Struct, frozen=True):
     """A schedule as it shows without annotations.
 
     shown: with whole backwards where nothing comes between the halves, those are `halved`; segments: per rank; entries:
-    those of `shown` in each segment.
+    those of `shown` in each segment; given: the schedule itself.
     """
 
     name: str
@@ -43,6 +43,7 @@ class Form(Struct, frozen=True):
     segments: tuple[tuple[Segment, ...], ...]
     entries: tuple[tuple[tuple[Step, ...], ...], ...]
     halved: frozenset[Action]
+    given: Schedule
 
 
 class Split(Struct, frozen=True):
@@ -123,8 +124,24 @@ def _schedules(p: int, sends: int) -> Iterable[Schedule]:
 
 def _form(s: Schedule) -> Form:
     shown = Schedule(s.name, tuple(tuple(_shown(s, order)) for order in s.orders), s.stage_rank, s.lanes, s.model_stage)
+    given = {a for order in s.orders for step in order for a in parts(step)}
+    halved = frozenset(a for order in shown.orders for step in order for a in parts(step) if a not in given)
+    return Form(s.name, shown, *_segments(shown), halved, s)
+
+
+def in_halves(form: Form) -> Form | None:
+    """The form with all halves of backwards apart, where some would stand beside whole ones that are none; else None."""
+    kinds = {a.kind for order in form.given.orders for step in order for a in parts(step)}
+    left = {a.kind for order in form.shown.orders for step in order for a in parts(step)}
+    if not form.halved or Kind.BACKWARD in kinds or Kind.BACKWARD_INPUT not in left:
+        return None
+    return Form(form.name, form.given, *_segments(form.given), frozenset(), form.given)
+
+
+def _segments(s: Schedule) -> tuple[tuple[tuple[Segment, ...], ...], tuple[tuple[tuple[Step, ...], ...], ...]]:
+    """Per rank, what runs from one send to the next, and the entries of that."""
     segments, entries = [], []
-    for rank, order in enumerate(shown.orders):
+    for rank, order in enumerate(s.orders):
         row: list[Segment] = []
         inside: list[tuple[Step, ...]] = []
         here: list[Step] = []
@@ -137,9 +154,7 @@ def _form(s: Schedule) -> Form:
                 here = []
         segments.append(tuple(row))
         entries.append(tuple(inside))
-    given = {a for order in s.orders for step in order for a in parts(step)}
-    halved = frozenset(a for order in shown.orders for step in order for a in parts(step) if a not in given)
-    return Form(s.name, shown, tuple(segments), tuple(entries), halved)
+    return tuple(segments), tuple(entries)
 
 
 def _shown(s: Schedule, order: Sequence[Step]) -> Iterable[Step]:
