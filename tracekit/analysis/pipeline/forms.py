@@ -130,7 +130,7 @@ def _form(s: Schedule) -> Form:
 
 
 def in_halves(form: Form) -> Form | None:
-    """The form with all halves of backwards apart, where some would stand beside whole ones that are none; else None."""
+    """The form with all halves apart, where some would stand beside whole backwards made of halves; else None."""
     kinds = {a.kind for order in form.given.orders for step in order for a in parts(step)}
     left = {a.kind for order in form.shown.orders for step in order for a in parts(step)}
     if not form.halved or Kind.BACKWARD in kinds or Kind.BACKWARD_INPUT not in left:
