@@ -66,10 +66,17 @@ def view(column: pa.ChunkedArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
 
 def numbers_of(column: pa.ChunkedArray[Any]) -> NDArray[np.int64]:
     """An integer column as int64; null = `NO_TIME`."""
-    out = view(column, np.dtype(np.int32 if column.type == pa.int32() else np.int64)).astype(np.int64)
-    if column.null_count:
-        out[~np.concatenate([_present(chunk) for chunk in column.chunks])] = NO_TIME
-    return out
+    dtype = np.dtype(np.int32 if column.type == pa.int32() else np.int64)
+    parts = [_filled(chunk, dtype, np.int64, NO_TIME) for chunk in column.chunks]
+    return parts[0] if len(parts) == 1 else np.concatenate([np.empty(0, np.int64), *parts])
+
+
+def _filled(chunk: pa.Array[Any], dtype: np.dtype[Any], into: type[Any], null: int) -> NDArray[Any]:
+    """A copy of the numbers of a chunk in another type, nulls filled."""
+    values = view_of(chunk, dtype).astype(into)
+    if chunk.null_count:
+        values[~_present(chunk)] = null
+    return values
 
 
 def floats_of(column: pa.ChunkedArray[Any]) -> NDArray[np.float64]:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 MOST_CELLS = 1 << 16
 """Possible values up to which a table of them all is faster than sorting."""
 _DIGIT = MOST_CELLS.bit_length() - 1
+_ROOM = 8
+"""Cells of such a table for each value, where there are many values."""
 _FEW = 4096
 """Values up to which sorting them is faster than a table."""
 _MOST = 1 << 62
@@ -103,7 +105,7 @@ def distinct_values(values: Ints) -> tuple[Ints, Ints]:
     Digit by digit from tables; it sorts only where pairs of digits are too many for one.
     """
     top = int(values.max(initial=0))
-    if top < MOST_CELLS:
+    if top < max(MOST_CELLS, _ROOM * len(values)):
         there = np.zeros(top + 1, np.bool_)
         there[values] = True
         found = np.flatnonzero(there)

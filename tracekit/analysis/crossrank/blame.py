@@ -138,13 +138,7 @@ class Blame:
         if not len(them.late):
             return them
         shares = excess(self.spent, them)
-        ranks = [p.rank for p in self.parts]
-        part = self.flat.part[them.late].tolist()
-        for at, p, row in zip(them.late.tolist(), part, shares.tolist(), strict=True):
-            self.own[at] = {
-                (None if cause == UNKNOWN else ranks[p], CAUSES[cause]): share
-                for cause, share in enumerate(row) if share and cause != WAITING
-            }  # fmt: skip
+        self._put_own(them.late, shares)
         waited = shares[:, WAITING]
         late, other, owner = [], [], []
         new: dict[int, int] = {}
@@ -166,6 +160,17 @@ class Blame:
                     owner += [new[t]] * len(with_)
         columns = (np.array(c, np.int64) for c in (late, other, owner))
         return Compared(*columns)
+
+    def _put_own(self, late: NDArray[np.int64], shares: NDArray[np.float64]) -> None:
+        """Fill `own`: the shares but for waiting."""
+        self.own |= {at: {} for at in late.tolist()}
+        own = shares.copy()
+        own[:, WAITING] = 0
+        row, cause = np.nonzero(own)
+        ranks = np.array([p.rank for p in self.parts], np.int64)[self.flat.part[late[row]]]
+        columns = (c.tolist() for c in (late[row], ranks, cause, own[row, cause]))
+        for at, rank, what, share in zip(*columns, strict=True):
+            self.own[at][None if what == UNKNOWN else rank, CAUSES[what]] = share
 
     def _possible(self, them: Compared) -> Compared:
         """Without the windows that are not known; comparisons that lose all or their own are nobody's."""

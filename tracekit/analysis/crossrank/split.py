@@ -75,13 +75,15 @@ def split_rank(
     """
     busy = one.busy
     out = RankSplit()
-    for number in distinct(busy.device):
+    devices = distinct(busy.device)
+    for number in devices:
         steps = [s for s in one.steps if s["device"] == number]
-        here = busy.device == number
         if not steps:
             continue
-        begin, owner = busy.ts[here], busy.call[here]
-        finish = begin + busy.dur[here]
+        begin, owner, finish = busy.ts, busy.call, busy.ts + busy.dur
+        if len(devices) > 1:
+            here = busy.device == number
+            begin, owner, finish = begin[here], owner[here], finish[here]
         low, high = int(begin.min()), int(finish.max())
         edges = np.array([low, steps[0]["ts_ns"], *(s["ts_ns"] + s["dur_ns"] for s in steps), high], np.int64)
         names, sets = _sets(begin, finish, owner, keys, key, start, wait)

@@ -8,7 +8,6 @@ annotated (Megatron's `forward_step`), the backwards come from there.
 from __future__ import annotations
 
 import re
-from collections import Counter
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,6 +15,7 @@ import numpy as np
 from tracekit.analysis.intervals import union
 from tracekit.analysis.pipeline.pace import pace_of
 from tracekit.analysis.pipeline.parts import Chunk, Mark, Message, RankPipeline
+from tracekit.analysis.pipeline.repeat import parts_of
 from tracekit.analysis.steps import launched_in
 from tracekit.model import CPU_DEVICE, NO_TIME, Kind
 
@@ -35,8 +35,9 @@ _FORWARD: Mark = ("F", None, None)
 _BACKWARD: Mark = ("B", None, None)
 INSIDE = frozenset({"tp", "sp", "cp", "ep", "etp"})
 """Strategies whose communication is part of a micro-batch's way through a stage."""
-SHORT, FEW, MOST_PARTS = 0.25, 2, 512
-"""A chunk is compared that has this share of the mean compute of its kind, or where a step has so few of the kind."""
+SHORT, FEW = 0.25, 2
+"""Chunks are taken apart that have this share of the mean compute of their kind; into layers only where a step has so
+few of them."""
 USUAL, NOTICED_NS = 2, 5_000
 """A device waits when it idles so many times as long as usual between kernels, and at least so long."""
 _TOLD = re.compile(r"PP:(?P<stage>\d{1,9})(?P<op>SEND|RECV)_(?P<kind>[FB])(?P<mb>\d{1,9})")
@@ -225,33 +226,28 @@ class _Work:
         return out
 
     def _repeats(self, chunks: list[Chunk], kept: Rows, first: Rows, last: Rows, origin: int) -> None:
-        """Tell of chunks that may be several entries the parts that repeat.
-
-        Those are the ones with twice the rows of the shortest of their kind, or the only one of its kind in a step.
-        """
-        alone = Counter((c.step, c.kinds) for c in chunks if c.compute)
+        """Tell of chunks that may be several entries the parts they consist of; not of layers that all chunks have."""
+        steps = len({c.step for c in chunks})
         for kind in "FB":
             mine = [i for i, c in enumerate(chunks) if c.kinds == kind]
-            real = sum(chunks[i].compute for i in mine) / max(1, len(mine)) * SHORT
-            least = min((int(last[i] - first[i]) for i in mine if chunks[i].compute >= real), default=0)
-            for i in mine:
-                rows = kept[first[i] : last[i]]
-                if chunks[i].compute >= real and (len(rows) >= 2 * least or alone[chunks[i].step, kind] <= FEW):
-                    chunks[i].repeats = self._parts(rows, origin)
+            least = sum(chunks[i].compute for i in mine) / max(1, len(mine)) * SHORT
+            mine = [i for i in mine if chunks[i].compute >= least]
+            found = parts_of([self.name[kept[first[i] : last[i]]] for i in mine])
+            for i, (sizes, alike, often) in zip(mine, found, strict=True):
+                if sizes and not (alike and often > FEW * steps):
+                    chunks[i].alike, chunks[i].repeats = alike, self._parts(kept[first[i] : last[i]], sizes, origin)
 
-    def _parts(self, rows: Rows, origin: int) -> tuple[tuple[int, int, int], ...]:
-        """(ts, dur, compute) of the shortest parts that the names of these rows are a repetition of; () for none."""
-        names, n = self.name[rows], len(rows)
-        sizes = (d for d in range(1, n // 2 + 1) if n % d == 0 and names[d] == names[0])
-        size = next((d for d in sizes if np.array_equal(names[d:], names[:-d])), n)
-        if size == n or n // size > MOST_PARTS:
-            return ()
-        ts, end = self.ts[rows].reshape(-1, size), self.end[rows].reshape(-1, size)
-        compute = self.compute[rows].reshape(-1, size)
-        return tuple(
-            (int(a.min()) - origin, int(b.max() - a.min()), _length(a[c], b[c]))
-            for a, b, c in zip(ts, end, compute, strict=True)
-        )
+    def _parts(self, rows: Rows, sizes: tuple[int, ...], origin: int) -> tuple[tuple[int, int, int], ...]:
+        """(ts, dur, compute) of so many rows each."""
+        ts, end, compute = self.ts[rows], self.end[rows], self.compute[rows]
+        at = np.append(0, np.cumsum(sizes)[:-1])
+        low, high = np.minimum.reduceat(ts, at), np.maximum.reduceat(end, at)
+        if (ts[1:] < end[:-1]).any():
+            bounds = zip(at.tolist(), [*at[1:].tolist(), len(rows)], strict=True)
+            active = [_length(ts[a:b][compute[a:b]], end[a:b][compute[a:b]]) for a, b in bounds]
+        else:
+            active = np.add.reduceat((end - ts) * compute, at).tolist()
+        return tuple(zip((low - origin).tolist(), (high - low).tolist(), active, strict=True))
 
     def _runs(self, kept: NDArray[np.intp], first: NDArray[np.intp]) -> tuple[Flags, Ints, Ints, Ints, Ints]:
         """Of each run of `kept`, from its row in `first` to the next: whether it counts, step, ts, dur, ns of compute.

@@ -34,14 +34,15 @@ such pairs there are at most three (backward, forward, backward at the turn of a
 class Form(Struct, frozen=True):
     """A schedule as it shows without annotations.
 
-    shown: with whole backwards where nothing comes between the halves; segments: per rank; entries: those of `shown`
-    in each segment.
+    shown: with whole backwards where nothing comes between the halves, those are `halved`; segments: per rank; entries:
+    those of `shown` in each segment.
     """
 
     name: str
     shown: Schedule
     segments: tuple[tuple[Segment, ...], ...]
     entries: tuple[tuple[tuple[Step, ...], ...], ...]
+    halved: frozenset[Action]
 
 
 class Split(Struct, frozen=True):
@@ -136,7 +137,9 @@ def _form(s: Schedule) -> Form:
                 here = []
         segments.append(tuple(row))
         entries.append(tuple(inside))
-    return Form(s.name, shown, tuple(segments), tuple(entries))
+    given = {a for order in s.orders for step in order for a in parts(step)}
+    halved = frozenset(a for order in shown.orders for step in order for a in parts(step) if a not in given)
+    return Form(s.name, shown, tuple(segments), tuple(entries), halved)
 
 
 def _shown(s: Schedule, order: Sequence[Step]) -> Iterable[Step]:

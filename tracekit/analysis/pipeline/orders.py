@@ -105,17 +105,12 @@ def backward_split(line: Line, chunks: Sequence[Sequence[Chunk]], messages: Sequ
     rest = [[c for c in row if c.kinds != "F"] for row in chunks]
     if len(forwards) > 1 or any(c.kinds != "B" or c.source == ANNOTATION for row in rest for c in row):
         return False
-    if not complete(line, messages):
+    sent = Counter((r, m.peer) for r, row in zip(line.ranks, messages, strict=True) for m in row if m.send)
+    got = Counter((m.peer, r) for r, row in zip(line.ranks, messages, strict=True) for m in row if not m.send)
+    if sent != got:
         return False
     more = [(len(row) - min(forwards), sum(not c.after for c in row)) for row in rest]
     return any(n > 0 for n, _ in more) and all(n <= silent for n, silent in more)
-
-
-def complete(line: Line, messages: Sequence[Sequence[Message]]) -> bool:
-    """Whether every message of a step has both of its ends."""
-    sent = Counter((r, m.peer) for r, row in zip(line.ranks, messages, strict=True) for m in row if m.send)
-    got = Counter((m.peer, r) for r, row in zip(line.ranks, messages, strict=True) for m in row if not m.send)
-    return sent == got
 
 
 def _whole(line: Line, position: int, part: RankPipeline, chunks: Sequence[Chunk]) -> list[Chunk]:

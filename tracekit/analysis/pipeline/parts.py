@@ -13,8 +13,9 @@ class Chunk(Struct):
 
     compute: ns with compute active in it. before, after: positions of the messages received or asked for just before,
     and sent just after it (only without annotations). source: annotation | operators | kernels. launch, until: first
-    and last launch on the host, or the annotation's ends, ns. repeats: (ts, dur, compute) of the parts in which the
-    same kernels run in the same order again and again, where it is so long that it may be several entries.
+    and last launch on the host, or the annotation's ends, ns. repeats: (ts, dur, compute) of the shorter runs of
+    kernels it consists of, where it is so long that it may be several entries; alike: they are one run over and over,
+    perhaps the layers of one entry.
     """
 
     actions: tuple[Mark, ...]
@@ -28,6 +29,7 @@ class Chunk(Struct):
     launch: int = 0
     until: int = 0
     repeats: tuple[tuple[int, int, int], ...] = ()
+    alike: bool = False
 
     @property
     def kinds(self) -> str:
