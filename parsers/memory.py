@@ -17,6 +17,8 @@ _LARGE = 2 << 20
 """A block of at least this many bytes has pages of its own and gives them back when it is freed; a chunk of a file,
 which comes and goes thousands of times, is smaller.
 """
+_MOST = 32 << 20
+"""The highest threshold that glibc documents: blocks above have pages of their own."""
 _KEPT = 16 << 20
 """Free bytes at the heap's end that stay for later."""
 
@@ -29,6 +31,15 @@ def split_large() -> None:
     """
     _glibc("mallopt", _MMAP_THRESHOLD, _LARGE)
     _glibc("mallopt", _TRIM_THRESHOLD, _KEPT)
+
+
+def reuse() -> None:
+    """Take almost all blocks from the heap and keep there what is freed; a no-op where there is no glibc.
+
+    For steps in which columns of some MiB come and go by the hundred: new pages for each double their page faults.
+    """
+    _glibc("mallopt", _MMAP_THRESHOLD, _MOST)
+    _glibc("mallopt", _TRIM_THRESHOLD, 2 * _MOST)
 
 
 def give_back() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -51,7 +50,7 @@ def test_workers_import_nothing_from_the_working_folder(tmp_path: Path) -> None:
     assert not (tmp_path / "imported").exists()
 
 
-ASK = """
+ASIDE = """
 import os, sys, threading
 from tracekit.ingest import pool
 if "claimed" in sys.argv:
@@ -59,23 +58,24 @@ if "claimed" in sys.argv:
 if "threads" in sys.argv:
     threading.Thread(target=threading.Event().wait, daemon=True).start()
 here = os.getpid()
-print(pool.forkable(), *(pid == here for pid in pool.Workers(2).each(os.getpgid, [(here,)] * 2, [0, 0])))
+print(pool.forkable(), pool.Aside(2, os.getpid).result() != here, pool.Aside(1, os.getpid).result() != here)
+print("done here:", pool.Aside(2, lambda: os.getpid() == here or os._exit(9)).result())
+try:
+    pool.Aside(2, int, "x").result()
+except ValueError:
+    print("refused here:", os.getpid() == here)
 """
-
-
-def asked(*how: str) -> str:
-    """What a process of that kind says of itself, in a new interpreter with the thread-free libraries of the command."""
-    done = subprocess.run([sys.executable, "-c", ASK, *how], capture_output=True, text=True, check=True)
-    return done.stdout.split()[0]
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="only Linux tells the threads of a process")
 @pytest.mark.parametrize(
-    ("how", "forks"),
-    [((), "False"), (("claimed",), "True"), (("claimed", "threads"), "False"), (("threads",), "False")],
+    ("how", "forks"), [((), False), (("claimed",), True), (("claimed", "threads"), False), (("threads",), False)]
 )
-def test_forked_only_from_the_command_and_without_threads(how: tuple[str, ...], forks: str) -> None:
-    assert asked(*how) == forks
+def test_forked_only_from_the_command_and_without_threads(how: tuple[str, ...], forks: bool) -> None:
+    command = [sys.executable, "-W", "error", "-c", ASIDE, *how]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    said = [f"{forks} {forks} False", "done here: True", "refused here: True"]
+    assert (done.stdout.splitlines(), done.stderr) == (said, "")
 
 
 RUN = """
@@ -95,38 +95,12 @@ main()
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="only Linux tells the threads of a process")
-def test_the_command_forks_its_workers_and_gives_the_same(tmp_path: Path) -> None:
-    command = [sys.executable, "-P", "-c", RUN, "analyze", str(PIPELINE), "--json", "--workers"]
+def test_the_command_forks_its_workers_and_gives_the_same() -> None:
+    command = [sys.executable, "-W", "error", "-P", "-c", RUN, "analyze", str(PIPELINE), "--json", "--workers"]
     one, two = (subprocess.run([*command, n], capture_output=True, text=True, check=True) for n in "12")
     assert one.stdout == two.stdout
     assert one.stderr.split() == ["aside"]
     assert sorted(two.stderr.split()) == ["aside", "forked"]
-
-
-def _refuse(what: str) -> int:
-    raise ValueError(what)
-
-
-@pytest.fixture
-def forks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if this process had one thread: what the steps below do needs no lock."""
-    monkeypatch.setattr(pool, "forkable", lambda: True)
-
-
-def test_a_step_aside_runs_in_another_process(forks: None) -> None:
-    assert pool.Aside(2, os.getpid).result() != os.getpid()
-    assert pool.Aside(1, os.getpid).result() == os.getpid()
-
-
-def test_an_error_aside_is_raised_where_it_is_asked_for(forks: None) -> None:
-    aside = pool.Aside(2, _refuse, "no such thing")
-    with pytest.raises(ValueError, match="no such thing"):
-        aside.result()
-
-
-def test_a_step_whose_process_dies_is_done_here(forks: None) -> None:
-    here = os.getpid()
-    assert pool.Aside(2, lambda: here if os.getpid() == here else os._exit(9)).result() == here
 
 
 def test_results_come_in_the_order_of_the_jobs() -> None:

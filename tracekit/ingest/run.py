@@ -26,6 +26,7 @@ from tracekit.ingest.witnesses import FLIGHT_RECORDER, Examined, Witnesses, cont
 from tracekit.ingest.worker import Failure, Options, PartResult, learns_more, rules_of, work
 from tracekit.label.learn import learn, merged
 from tracekit.model import on_unix_clock
+from tracekit.parsers.memory import reuse
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -275,6 +276,7 @@ def _collect(read: _Read, decision: Decision, solution: Solution, workers: int) 
     out.tables["groups"] = _groups(used)
     out.tables["health"] = _health(read)
     out.tables["findings"] = _findings(used, decision, read.failures)
+    reuse()
     added, clocks = add_cross_rank(out, used)
     shifts = [_delta(r, origin, absolute) for r, _ in used]
     found = None
