@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-    from tracekit.ingest.run import Progress, RunTables
+    from tracekit.ingest.reading import Progress
+    from tracekit.ingest.run import RunTables
     from tracekit.ingest.witnesses import Examined, Witnesses
     from tracekit.ingest.worker import Failure
     from tracekit.label.job import Job

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from tracekit.ingest.run import Progress, RunTables
+    from tracekit.ingest.reading import Progress
+    from tracekit.ingest.run import RunTables
     from tracekit.model import LabelledRank
 
 
