@@ -102,8 +102,9 @@ def time_by_state(sets: Sequence[Spans], edges: NDArray[np.int64]) -> States:
     """
     filled = [i for i, (ts, _) in enumerate(sets) if len(ts)]
     times, which = _boundaries([sets[i] for i in filled], edges)
-    masks = [_masks(which, len(filled), first) for first in range(0, max(len(filled), 1), _WORD)]
-    found, code = distinct_rows(masks)
+    found, code = _told_apart(
+        [_masks(which, len(filled), i) for i in range(0, max(len(filled), 1), _WORD)], len(filled)
+    )
     span = np.diff(times)
     at = np.searchsorted(times, edges, "left").tolist()
     windows, states, sums = [], [], []
@@ -119,24 +120,33 @@ def time_by_state(sets: Sequence[Spans], edges: NDArray[np.int64]) -> States:
     return States(window, state, ns, active)
 
 
-def unions(sets: Sequence[Spans]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """(starts, ends, set) of the unions of all sets, one set after the other.
+def _unions(sets: Sequence[Spans]) -> list[Union]:
+    """The unions of all sets: of big ones one by one, of small ones, of which there may be many, at once.
 
-    Where it fits, the number of the set rides in the high bits of the times, and one `union` serves all.
+    There the number of the set rides in the high bits of the times, where they fit.
     """
-    which = np.repeat(np.arange(len(sets)), [len(ts) for ts, _ in sets])
-    ts, end = (np.concatenate([_EMPTY, *column]) for column in zip(*sets, strict=True)) if sets else (_EMPTY, _EMPTY)
-    low = int(min(ts.min(initial=_LATEST), end.min(initial=_LATEST)))
-    bits = (int(end.max(initial=low)) - low).bit_length()
-    if bits + len(sets).bit_length() < _PACKED:
-        place = (which << bits) - low
-        starts, ends = union(ts + place, end + place)
-        owner = starts >> bits
-        place = low - (owner << bits)
-        return starts + place, ends + place, owner
-    parts = [union(*pair) for pair in sets]
-    starts, ends = (np.concatenate([_EMPTY, *column]) for column in zip(*parts, strict=True))
-    return starts, ends, np.repeat(np.arange(len(parts)), [len(starts) for starts, _ in parts])
+    small = [i for i, (ts, _) in enumerate(sets) if len(ts) < _BIG]
+    big = [i for i, (ts, _) in enumerate(sets) if len(ts) >= _BIG]
+    alone: list[Union] = []
+    if small:
+        which = np.repeat(np.array(small, np.int64), [len(sets[i][0]) for i in small])
+        ts, end = (np.concatenate(column) for column in zip(*(sets[i] for i in small), strict=True))
+        low = int(min(ts.min(initial=_LATEST), end.min(initial=_LATEST)))
+        bits = (int(end.max(initial=low)) - low).bit_length()
+        if bits + len(sets).bit_length() < _PACKED:
+            place = (which << bits) - low
+            starts, ends = union(ts + place, end + place)
+            owner = starts >> bits
+            place = low - (owner << bits)
+            alone = [(starts + place, ends + place, owner)]
+        else:
+            big += small
+    return [*((*union(*sets[i]), i) for i in big), *alone]
+
+
+Union = tuple["NDArray[np.int64]", "NDArray[np.int64]", "NDArray[np.int64] | int"]
+"""(starts, ends, set, or that of each) of unions."""
+_BIG = 2_000
 
 
 def _boundaries(sets: Sequence[Spans], edges: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -144,23 +154,35 @@ def _boundaries(sets: Sequence[Spans], edges: NDArray[np.int64]) -> tuple[NDArra
 
     Where it fits, the number of the set rides in the low bits of the time, and one plain sort orders both.
     """
-    starts, ends, owner = unions(sets)
-    times = np.concatenate([starts, ends, edges])
-    which = np.concatenate([owner, owner, np.full(len(edges), len(sets), np.int64)])
-    low = int(times.min(initial=_LATEST))
+    parts = [(times, which) for starts, ends, which in _unions(sets) for times in (starts, ends) if len(times)]
+    parts.append((edges, len(sets)))
+    low = min((int(times.min()) for times, _ in parts if len(times)), default=0)
+    high = max((int(times.max()) for times, _ in parts if len(times)), default=0)
     bits = len(sets).bit_length()
-    if (int(times.max(initial=low)) - low).bit_length() + bits < _PACKED:
-        packed = times - low << bits
-        packed |= which
+    if (high - low).bit_length() + bits < _PACKED:
+        packed = np.concatenate([(times - low << bits) | which for times, which in parts])
         packed.sort(kind="stable")  # merges the runs, each of them sorted
         return (packed >> bits) + low, packed & (1 << bits) - 1
-    order = np.argsort(times, kind="stable")
-    return times[order], which[order]
+    every = np.concatenate([times for times, _ in parts])
+    owner = np.concatenate([np.broadcast_to(which, len(times)) for times, which in parts])
+    order = np.argsort(every, kind="stable")
+    return every[order], owner[order]
 
 
 _LATEST = np.iinfo(np.int64).max
 _PACKED = 63
 """Bits for two numbers in one int64."""
+
+
+def _told_apart(masks: list[NDArray[Any]], n_sets: int) -> tuple[NDArray[np.int64], NDArray[Any]]:
+    """(states × words of the mask, ascending; the state after each boundary). Of few sets all states are there."""
+    if n_sets <= _COUNTED:
+        return np.arange(1 << n_sets)[:, None], masks[0]
+    return distinct_rows(masks)
+
+
+_COUNTED = 8
+"""Sets whose states are few enough to count them all."""
 
 
 def _masks(which: NDArray[np.int64], n_sets: int, first: int) -> NDArray[Any]:
