@@ -8,6 +8,7 @@ annotated (Megatron's `forward_step`), the backwards come from there.
 from __future__ import annotations
 
 import re
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -211,9 +212,9 @@ class _Work:
         sends_by = np.append(0, np.cumsum(sends))  # that many of the first calls
         left, right = np.append(0, here[:-1]), np.append(here[1:], len(calls))
         arrived, left_by = here - sends_by[here], left - sends_by[left]
-        some, step, ts, dur, compute = self._runs(kept, first)
-        passed = (left_by, arrived, sends_by[here], sends_by[right])
         ends = np.append(first[1:], len(kept))
+        some, step, ts, dur, compute = self._runs(kept, first, ends)
+        passed = (left_by, arrived, sends_by[here], sends_by[right])
         called = (self.launch[kept[first]] - origin, self.launch[kept[ends - 1]] - origin)
         columns = (first - 1, backward[first], *passed, step, ts - origin, dur, compute, *called)
         out = []
@@ -228,6 +229,7 @@ class _Work:
     def _repeats(self, chunks: list[Chunk], kept: Rows, first: Rows, last: Rows, origin: int) -> None:
         """Tell of chunks that may be several entries the parts they consist of; not of layers that all chunks have."""
         steps = len({c.step for c in chunks})
+        made: list[tuple[int, tuple[int, ...]]] = []
         for kind in "FB":
             mine = [i for i, c in enumerate(chunks) if c.kinds == kind]
             least = sum(chunks[i].compute for i in mine) / max(1, len(mine)) * SHORT
@@ -235,29 +237,42 @@ class _Work:
             found = parts_of([self.name[kept[first[i] : last[i]]] for i in mine])
             for i, (sizes, alike, often) in zip(mine, found, strict=True):
                 if sizes and not (alike and often > FEW * steps):
-                    chunks[i].alike, chunks[i].repeats = alike, self._parts(kept[first[i] : last[i]], sizes, origin)
+                    chunks[i].alike = alike
+                    made.append((i, sizes))
+        if not made:
+            return
+        made.sort()
+        size = np.concatenate([np.array(sizes, np.int64) for _, sizes in made])
+        number = np.array([len(sizes) for _, sizes in made], np.int64)
+        before = np.cumsum(size) - size  # rows of all parts before
+        skipped = first[[i for i, _ in made]] - before[np.cumsum(number) - number]
+        begin = before + np.repeat(skipped, number)
+        low, dur, active = self._spans(kept, begin, begin + size)
+        parts = zip((low - origin).tolist(), dur.tolist(), active.tolist(), strict=True)
+        for i, sizes in made:
+            chunks[i].repeats = tuple(islice(parts, len(sizes)))
 
-    def _parts(self, rows: Rows, sizes: tuple[int, ...], origin: int) -> tuple[tuple[int, int, int], ...]:
-        """(ts, dur, compute) of so many rows each."""
-        ts, end, compute = self.ts[rows], self.end[rows], self.compute[rows]
-        at = np.append(0, np.cumsum(sizes)[:-1])
-        low, high = np.minimum.reduceat(ts, at), np.maximum.reduceat(end, at)
-        if (ts[1:] < end[:-1]).any():
-            bounds = zip(at.tolist(), [*at[1:].tolist(), len(rows)], strict=True)
-            active = [_length(ts[a:b][compute[a:b]], end[a:b][compute[a:b]]) for a, b in bounds]
-        else:
-            active = np.add.reduceat((end - ts) * compute, at).tolist()
-        return tuple(zip((low - origin).tolist(), (high - low).tolist(), active, strict=True))
-
-    def _runs(self, kept: NDArray[np.intp], first: NDArray[np.intp]) -> tuple[Flags, Ints, Ints, Ints, Ints]:
-        """Of each run of `kept`, from its row in `first` to the next: whether it counts, step, ts, dur, ns of compute.
+    def _runs(self, kept: Rows, first: Rows, last: Rows) -> tuple[Flags, Ints, Ints, Ints, Ints]:
+        """Of each run of `kept`, from its row in `first` to that before `last`: whether it counts, step, and `_spans`.
 
         Those without compute or outside every step do not count.
         """
+        marker = self.marker[kept[first]]
+        steps = np.array([m.step for m in self._markers] or [0], np.int64)
+        computes = np.append(0, np.cumsum(self.compute[kept]))
+        some = (computes[last] > computes[first]) & (marker >= 0)
+        return some, steps[marker if self._markers else np.zeros_like(marker)], *self._spans(kept, first, last)
+
+    def _spans(self, kept: Rows, first: Rows, last: Rows) -> tuple[Ints, Ints, Ints]:
+        """(ts, dur, ns of compute) of runs of `kept`, in order and none empty: from the row in `first` to before `last`."""
         ts, end, compute = self.ts[kept], self.end[kept], self.compute[kept]
-        low, high = np.minimum.reduceat(ts, first), np.maximum.reduceat(end, first)
+        edges = np.stack([first, last], axis=1).ravel()  # every second stretch is a run; one row more, to end at
+        low = np.minimum.reduceat(np.append(ts, 0), edges)[::2]
+        high = np.maximum.reduceat(np.append(end, 0), edges)[::2]
         rows = np.flatnonzero(compute)
         run = np.searchsorted(first, rows, "right") - 1
+        inside = (run >= 0) & (rows < last[run])
+        rows, run = rows[inside], run[inside]
         start, stop = ts[rows], end[rows]
         # Work that follows one another, as it mostly does, is its own union.
         active = np.zeros(len(first), np.int64)
@@ -266,10 +281,7 @@ class _Work:
         bounds = np.searchsorted(run, np.stack([mixed, mixed + 1]))
         for number, a, b in zip(mixed.tolist(), *bounds.tolist(), strict=True):
             active[number] = _length(start[a:b], stop[a:b])
-        marker = self.marker[kept[first]]
-        steps = np.array([m.step for m in self._markers] or [0], np.int64)
-        some = (np.bincount(run, minlength=len(first)) > 0) & (marker >= 0)
-        return some, steps[marker if self._markers else np.zeros_like(marker)], low, high - low, active
+        return low, high - low, active
 
     def _waited(self, calls: list[Call], kept: NDArray[np.intp]) -> dict[int, tuple[int, ...]]:
         """Position of a kept row → receives that ended after all work up to it and before the next row started.

@@ -46,6 +46,8 @@ def _made_of(text: bytes, whole: Sequence[bytes]) -> tuple[int, ...]:
     todo = [0]
     for at in todo:  # grows while it is read; ends are in order of the fewest parts
         count, ways, _ = best[at]
+        if count == MOST_PARTS:
+            break
         for k in shorter:
             if not text.startswith(k, at):
                 continue
