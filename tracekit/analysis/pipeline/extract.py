@@ -264,7 +264,7 @@ class _Work:
         return some, steps[marker if self._markers else np.zeros_like(marker)], *self._spans(kept, first, last)
 
     def _spans(self, kept: Rows, first: Rows, last: Rows) -> tuple[Ints, Ints, Ints]:
-        """(ts, dur, ns of compute) of runs of `kept`, in order and none empty: from the row in `first` to before `last`."""
+        """(ts, dur, ns of compute) of runs of `kept`, in order, none empty: from `first` to before `last`."""
         ts, end, compute = self.ts[kept], self.end[kept], self.compute[kept]
         edges = np.stack([first, last], axis=1).ravel()  # every second stretch is a run; one row more, to end at
         low = np.minimum.reduceat(np.append(ts, 0), edges)[::2]
