@@ -3,8 +3,8 @@
 
     python benchmarks/ranks.py [--ranks 64] [--layers 16] [--micro-batches 8] [--steps 4] [--stacks]
 
-One worker, so that CPU time is that of one process: matching, clocks, waiting, theory, pipelines, critical path and the
-stragglers' what-if, over the whole analysis. Memory: peak of the process for all ranks over that for a quarter.
+Matching, clocks, waiting, theory, pipelines, critical path and the stragglers' what-if, over the whole analysis: CPU time
+with one worker, so that it is that of one process, and wall time with two. Memory: peak of the process for all ranks over that for a quarter.
 The default writes files of 6.5 MB (before gzip); `--micro-batches 24` of 20 MB, with a call for each 10 kB. Recorded
 traces have fewer: 17 kB to 340 kB a call in public sets of many ranks, most of it operators and Python frames.
 `--stacks` adds frames as `with_stack=True` records them, two fifths of all events; with `--micro-batches 16` that
@@ -17,6 +17,7 @@ import argparse
 import gzip
 import itertools
 import json
+import os
 import re
 import subprocess
 import sys
@@ -28,7 +29,9 @@ CHILD = """
 import json, re, sys, time
 import tracekit as tk
 import tracekit.ingest.run as run
+from tracekit.ingest import pool
 marks, parts = {}, {}
+pool.claim()  # as the command does
 def timed(name):
     inner = getattr(run, name)
     def outer(*args):
@@ -42,10 +45,12 @@ for name in ("add_cross_rank", "add_expected", "pipelines_of", "add_critical"):
     timed(name)
 def progress(done, total, what):
     if what.startswith("matching"):
-        marks["matching"] = time.process_time()
-tk.analyze(sys.argv[1:], detail=False, workers=1, progress=progress)
-now = time.process_time()
-print(json.dumps({"cpu": now, "together": now - marks["matching"], "parts": parts,
+        marks["cpu"], marks["wall"] = time.process_time(), time.perf_counter()
+begin = time.perf_counter()
+tk.analyze(sys.argv[2:], detail=False, workers=int(sys.argv[1]), progress=progress)
+now, end = time.process_time(), time.perf_counter()
+print(json.dumps({"cpu": now, "together": now - marks["cpu"], "parts": parts,
+                  "wall": end - begin, "wall_together": end - marks["wall"],
                   "rss": 1024 * int(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1])}))
 """
 
@@ -112,10 +117,11 @@ def made(folder: Path, options: argparse.Namespace) -> list[Path]:
     return sorted(folder.glob("rank*.json.gz"), key=lambda p: int(p.name[4:].split(".")[0]))
 
 
-def measured(files: list[Path]) -> dict[str, Any]:
-    """CPU seconds, those of the part over all ranks and of its steps, and peak memory of one analysis."""
-    command = [sys.executable, "-P", "-c", CHILD, *map(str, files)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+def measured(files: list[Path], workers: int = 1) -> dict[str, Any]:
+    """CPU and wall seconds, those of the part over all ranks and of its steps, and peak memory of one analysis."""
+    command = [sys.executable, "-P", "-c", CHILD, str(workers), *map(str, files)]
+    single = {"OPENBLAS_NUM_THREADS": "1", "JE_ARROW_MALLOC_CONF": "background_thread:false"}  # as the command does
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env={**os.environ, **single})
     found: dict[str, Any] = json.loads(done.stdout)
     return found
 
@@ -139,6 +145,9 @@ def main() -> None:
     print(f"CPU for all ranks together / whole analysis   {share:6.2f}   goal ≤ 0.2")
     for name, seconds in whole["parts"].items():
         print(f"    {name.removeprefix('add_').removesuffix('_of'):43} {seconds / whole['cpu']:.3f}")
+    both = measured(files, 2)
+    late = both["wall_together"] / both["wall"]
+    print(f"wall time with two workers, the same           {late:6.2f}, {both['wall']:.1f} s")
     print(f"peak RSS, {len(files)} ranks / {len(files) // 4} ranks   {grown:15.2f}, {whole['rss'] / 1e6:.0f} MB")
 
 
