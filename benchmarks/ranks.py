@@ -3,8 +3,9 @@
 
     python benchmarks/ranks.py [--ranks 64] [--layers 16] [--micro-batches 8] [--steps 4] [--stacks]
 
-Matching, clocks, waiting, theory, pipelines, critical path and the stragglers' what-if, over the whole analysis: CPU time
-with one worker, so that it is that of one process, and wall time with two. Memory: peak of the process for all ranks over that for a quarter.
+Matching, clocks, waiting, theory, pipelines, critical path and the stragglers' what-if, over the whole analysis: CPU
+time with one worker, so that it is that of one process, and wall time with two. Memory: peak of the process for all
+ranks over that for a quarter.
 The default writes files of 6.5 MB (before gzip); `--micro-batches 24` of 20 MB, with a call for each 10 kB. Recorded
 traces have fewer: 17 kB to 340 kB a call in public sets of many ranks, most of it operators and Python frames.
 `--stacks` adds frames as `with_stack=True` records them, two fifths of all events; with `--micro-batches 16` that
