@@ -91,3 +91,10 @@ def test_runs_are_taken_apart_where_there_is_one_way() -> None:
     assert runs("ab", "ba", "aba", "abaab")[3] == ((3, 2), False)
     assert runs("ab", "abc", "cd", "d", "abcd")[4] == ((), True)  # ab+cd, or abc+d
     assert runs("abc", "abcx") == [((), True), ((), True)]
+
+
+def test_more_messages_than_a_step_has_name_no_schedule(monkeypatch: pytest.MonkeyPatch) -> None:
+    splits = shown(build("1F1B", 4, 8))
+    assert known_forms(splits)
+    monkeypatch.setattr("tracekit.analysis.pipeline.forms.MOST_SENDS", 2 * 3 * 8 - 1)
+    assert known_forms(splits) == []

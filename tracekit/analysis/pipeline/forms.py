@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 Segment = tuple[str, tuple[int, ...]]
 """What ran: F, B, FB … or X with a pair that runs as one; places that the results were sent to, ascending."""
 MOST_VIRTUAL = 16
+MOST_SENDS = 20_000
+"""Messages of a pipeline and step; beyond, all schedules take seconds to build, and a recording without steps is likely."""
 TAKING_TURNS = 4
 """From so many runs of forward and backward in turn, and no send between, on they are a pair that runs as one: without
 such pairs there are at most three (backward, forward, backward at the turn of a V)."""
@@ -74,7 +76,7 @@ def split(row: Sequence[Chunk], peers: Sequence[int | None]) -> Split:
 def known_forms(splits: Sequence[Split]) -> list[Form]:
     """The schedules that would show what was seen, one split a rank from the first stage on."""
     sends = sum(len(to) for one in splits for _, to in one.segments)
-    if not sends or not all(one.pieces for one in splits):
+    if not 0 < sends <= MOST_SENDS or not all(one.pieces for one in splits):
         return []
     forwards = [_forwards(one) for one in splits]
     seen = tuple(one.segments for one in splits)
