@@ -27,7 +27,7 @@ Segment = tuple[str, tuple[int, ...]]
 """What ran: F, B, FB … or X with a pair that runs as one; places that the results were sent to, ascending."""
 MOST_VIRTUAL = 16
 MOST_SENDS = 20_000
-"""Messages of a pipeline and step; beyond, all schedules take seconds to build, and a recording without steps is likely."""
+"""Messages of a step; beyond, all schedules take seconds to build, and the recording has likely no steps."""
 TAKING_TURNS = 4
 """From so many runs of forward and backward in turn, and no send between, on they are a pair that runs as one: without
 such pairs there are at most three (backward, forward, backward at the turn of a V)."""
