@@ -212,7 +212,8 @@ def algebra_line(options: argparse.Namespace) -> Line:
 def exact(path: Path) -> str:
     """Compare the totals of a file with the generator's truth."""
     truth = json.loads(Path(f"{path}.truth.json").read_text())
-    done = subprocess.run([*TRACEKIT, "analyze", str(path), "--json"], capture_output=True, text=True, check=True)
+    command = [*TRACEKIT, "analyze", str(path), "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=path.parent)
     total = json.loads(done.stdout)["totals"][0]
     wrong = [key for key, value in truth["device"].items() if total[key] != value]
     if total["collectives"] != truth["calls"]:
