@@ -192,7 +192,7 @@ def test_a_script_without_main_guard_may_use_workers(tmp_path: Path) -> None:
 
 
 def test_a_worker_that_dies_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tracekit.ingest.pool._end_at_once_on_interrupt", _die)
+    monkeypatch.setattr("tracekit.ingest.pool._end_with_the_command", _die)
     code, _, err = call("analyze", SAMPLE, "--workers", 2)
     assert code == 1
     assert "--workers" in err
@@ -306,3 +306,22 @@ def test_explain_wants_one_place_that_exists(args: tuple[str, ...]) -> None:
     code, _, err = call("explain", SAMPLE, *args)
     assert code == 2
     assert "--site" in err
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
+def test_output_that_cannot_be_written_is_no_defect() -> None:
+    code = "from tracekit.commands import main; main()"
+    command = [sys.executable, "-P", "-c", code, "rules", "list"]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 1
+    assert "TMPDIR" in done.stderr
+    assert "defect" not in done.stderr
+    assert "Exception ignored" not in done.stderr
+
+
+def test_closed_output_is_no_defect() -> None:
+    code = "from tracekit.commands import main; main()"
+    command = f"exec '{sys.executable}' -P -c '{code}' rules list >&-"
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")

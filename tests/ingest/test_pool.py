@@ -78,6 +78,32 @@ def test_forked_only_from_the_command_and_without_threads(how: tuple[str, ...], 
     assert (done.stdout.splitlines(), done.stderr) == (said, "")
 
 
+ORPHAN = """
+import os, signal, sys
+from tracekit.ingest import pool
+pool.claim()
+if sys.argv[1] == "aside":
+    aside = pool.Aside(2, bytes, 4 << 20)
+else:
+    told = []
+    def waiting():
+        told.append(1)
+        if len(told) > 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+    next(pool.Workers(2).each(signal.sigwait, [({signal.SIGUSR1},)] * 3, [0] * 3, waiting))
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="only Linux tells a process that its parent has gone")
+@pytest.mark.parametrize("kind", ["aside", "workers"])
+def test_nothing_outlives_a_command_that_is_killed(kind: str) -> None:
+    """Whoever reads the output of the command sees its end: nobody else holds it open."""
+    command = [sys.executable, "-c", ORPHAN, kind]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=120)
+    assert (done.returncode, done.stdout, done.stderr) == (-9, b"", b"")
+
+
 RUN = """
 import sys
 import tracekit.ingest.pool as pool

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import atexit
+import errno
 import gc
 import os
+import signal
 import sys
 import traceback
 from importlib import import_module
+from pathlib import Path
 from typing import Any, NoReturn
 
 import click
@@ -85,10 +88,7 @@ def cli(ctx: click.Context, debug: bool) -> None:
 
 def main(args: list[str] | None = None) -> Any:
     """Entry point: runs the command and turns every error into a message and an exit code."""
-    # Arrow's own allocator keeps what it has once had; the system's is as fast for the few blocks of a run.
-    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
-    if args is None:
-        _stay_single()
+    _prepare(whole_process=args is None)
     gc.set_threshold(_YOUNG, 20, 50)
     atexit.register(gc.freeze)  # what is left at the end goes with the process: no need to look for cycles in it
     debug = "--debug" in (sys.argv[1:] if args is None else args) or bool(os.environ.get("TRACEKIT_DEBUG"))
@@ -114,28 +114,63 @@ def main(args: list[str] | None = None) -> Any:
         raise
     except KeyboardInterrupt:
         sys.exit(130)
+    except OSError as e:
+        if e.errno not in (errno.ENOSPC, errno.EDQUOT):
+            _defect(e, debug)
+        _full(e)
     except Exception as e:
-        if debug:
-            traceback.print_exc()
-        click.echo(
-            f"tracekit: internal error: {type(e).__name__}: {e}\n"
-            "This is a defect of tracekit, not of your trace. Run again with --debug and report the traceback.",
-            err=True,
-        )
-        sys.exit(1)
+        _defect(e, debug)
     sys.exit(code if isinstance(code, int) else 0)
 
 
-def _stay_single() -> None:
-    """Keep libraries from threads that a run has no use for: workers are forked from a process without any."""
+def _defect(e: Exception, debug: bool) -> NoReturn:
+    if debug:
+        traceback.print_exc()
+    click.echo(
+        f"tracekit: internal error: {type(e).__name__}: {e}\n"
+        "This is a defect of tracekit, not of your trace. Run again with --debug and report the traceback.",
+        err=True,
+    )
+    sys.exit(1)
+
+
+def _full(e: OSError) -> NoReturn:
+    """No space where output or temporary files go; what is still to be written is dropped."""
+    import tempfile
+
+    click.echo(
+        f"tracekit: {e.strerror or e}: make room where the output goes and in {tempfile.gettempdir()}, or name another "
+        "folder for temporary files in TMPDIR",
+        err=True,
+    )
+    _drop_output()
+    sys.exit(1)
+
+
+def _prepare(*, whole_process: bool) -> None:
+    """Set up the process, before any library is loaded; signals and threads only where it is the command's own."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by the caller
+            setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115 - as long as the process
+    # Arrow's own allocator keeps what it has once had; the system's is as fast for the few blocks of a run.
+    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
+    if not whole_process:
+        return
     from tracekit.ingest.pool import claim
 
     claim()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # what was begun is cleaned up
+    # No threads that a run has no use for: workers are forked from a process without any.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     os.environ.setdefault("JE_ARROW_MALLOC_CONF", "background_thread:false")
 
 
 def _reader_has_gone() -> NoReturn:
-    """The reader (head, less) has enough: nothing is wrong. Keep the interpreter from complaining at exit."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    """The reader (head, less) has enough: nothing is wrong."""
+    _drop_output()
     sys.exit(0)
+
+
+def _drop_output() -> None:
+    """Keep the interpreter from complaining at exit that it cannot write."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

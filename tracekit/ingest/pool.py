@@ -10,9 +10,10 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
+from threading import Lock
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -32,6 +33,9 @@ _AFTERWARDS = (
 )  # fmt: skip
 _PATIENCE_S = 0.2
 """How long to wait for a worker before whoever watches is shown that time goes on."""
+_PR_SET_PDEATHSIG = 1
+_swapping = Lock()
+"""Held while something of the whole process is another for a moment: threads may analyse at the same time."""
 _own = False
 
 
@@ -63,6 +67,9 @@ class Workers:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if kind is not None and _own:  # nobody waits for what they do; in another's process they may be other's
+            for child in _children():
+                child.terminate()
         self._stop()
 
     def _stop(self) -> None:
@@ -105,7 +112,7 @@ class Workers:
         pool = self._started(len(jobs))
         order = sorted(range(len(jobs)), key=lambda i: -sizes[i])
         try:
-            with _no_main_module():
+            with _swapping, _no_main_module():
                 return {i: pool.submit(task, *jobs[i]) for i in order}
         except EOFError as e:  # what the server of the workers answers once it is gone
             raise TracekitError("worker processes cannot be started; try with --workers 1") from e
@@ -116,7 +123,7 @@ class Workers:
             from concurrent.futures import ProcessPoolExecutor
 
             self._stop()
-            self._pool = ProcessPoolExecutor(count, mp_context=_context(), initializer=_end_at_once_on_interrupt)
+            self._pool = ProcessPoolExecutor(count, mp_context=_context(), initializer=_end_with_the_command)
             self._started_for = count
         return self._pool
 
@@ -143,17 +150,17 @@ class Aside(Generic[T]):
 
             context = multiprocessing.get_context("fork")
             self._answer, theirs = context.Pipe(duplex=False)
-            self._child = context.Process(target=_told, args=(theirs, step, args), daemon=True)
+            self._child = context.Process(target=_told, args=(self._answer, theirs, step, args), daemon=True)
             self._child.start()
             theirs.close()
 
     def result(self) -> T:
-        """What the step returns. An error there is raised here, by doing it again."""
+        """What the step returns, to be asked for once. An error there is raised here, by doing it again."""
         if self._child is None:
             return self._step(*self._args)
         try:
             found: T = self._answer.recv()
-        except EOFError:
+        except (EOFError, OSError):  # it ended before its answer did
             found = self._step(*self._args)
         finally:
             self._answer.close()
@@ -161,12 +168,16 @@ class Aside(Generic[T]):
         return found
 
 
-def _told(answer: Any, step: Callable[..., Any], args: tuple[Any, ...]) -> None:
-    """In the forked process: no word of what goes wrong, since the step is done again where it can be said."""
-    _end_at_once_on_interrupt()
+def _told(ours: Any, answer: Any, step: Callable[..., Any], args: tuple[Any, ...]) -> None:
+    """In the forked process: no word of what goes wrong, since the step is done again where it can be said.
+
+    ours: the other process' end of the pipe; held open here, it would keep this one waiting when that one has gone.
+    """
+    _end_with_the_command()
+    ours.close()
     try:
         answer.send(step(*args))
-    except Exception:
+    except BaseException:
         os._exit(1)
 
 
@@ -206,15 +217,16 @@ def _server() -> ForkServerContext:
 
     found = multiprocessing.get_context("forkserver")
     found.set_forkserver_preload(["tracekit.ingest.preload"])
-    before = os.environ.get("PYTHONSAFEPATH")
-    os.environ["PYTHONSAFEPATH"] = "1"  # else the server imports what lies in the working folder: beside the traces
-    try:
-        ensure_running()
-    finally:
-        if before is None:
-            del os.environ["PYTHONSAFEPATH"]
-        else:
-            os.environ["PYTHONSAFEPATH"] = before
+    with _swapping:
+        before = os.environ.get("PYTHONSAFEPATH")
+        os.environ["PYTHONSAFEPATH"] = "1"  # else the server imports what lies in the working folder: beside the traces
+        try:
+            ensure_running()
+        finally:
+            if before is None:
+                del os.environ["PYTHONSAFEPATH"]
+            else:
+                os.environ["PYTHONSAFEPATH"] = before
     return found
 
 
@@ -224,9 +236,20 @@ def _load_meanwhile() -> None:
         import_module(name)
 
 
-def _end_at_once_on_interrupt() -> None:
-    """Ctrl-C reaches workers, too: they go without a word."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+def _end_with_the_command() -> None:
+    """In a worker: Ctrl-C reaches it, too, and it goes without a word, as it does when its parent is killed (Linux)."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
+    import ctypes
+
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
+
+
+def _children() -> list[BaseProcess]:
+    import multiprocessing
+
+    return list(multiprocessing.active_children())
 
 
 @contextmanager
