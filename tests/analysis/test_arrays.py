@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tracekit.analysis.arrays import codes_of, numbers_of, plain
+from tracekit.analysis.arrays import codes_of, flags_of, numbers_of, plain
 from tracekit.model import NO_TIME
 
 
@@ -30,3 +30,17 @@ def test_words_of_a_slice_are_known_by_their_codes() -> None:
     column = pa.chunked_array([pa.array(["b", None, "a", "b"]).dictionary_encode().slice(1)])
     codes, words = codes_of(column)
     assert [None if c < 0 else words[c] for c in codes.tolist()] == [None, "a", "b"]
+
+
+def test_words_of_several_chunks_are_all_there() -> None:
+    parts = [pa.array(words).dictionary_encode() for words in (["b", None, "a"], ["c", "b"], ["a", None])]
+    codes, words = codes_of(pa.chunked_array(parts))
+    assert [None if c < 0 else words[c] for c in codes.tolist()] == ["b", None, "a", "c", "b", "a", None]
+
+
+def test_flags_of_slices_and_of_nothing() -> None:
+    flags = pa.array([i % 3 == 0 for i in range(20)])
+    empty = pa.Array.from_buffers(pa.bool_(), 0, [None, None])
+    column = pa.chunked_array([flags.slice(3, 10), empty, flags.slice(17)])
+    assert flags_of(column).tolist() == column.to_pylist()
+    assert flags_of(pa.chunked_array([], pa.bool_())).tolist() == []

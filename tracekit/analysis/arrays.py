@@ -51,11 +51,14 @@ def view_of(chunk: pa.Array[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
 
 
 def _present(chunk: pa.Array[Any]) -> NDArray[np.bool_]:
-    validity, n, at = chunk.buffers()[0], len(chunk), chunk.offset
-    if validity is None or not chunk.null_count:
-        return np.ones(n, np.bool_)
-    bits = np.unpackbits(np.frombuffer(validity, np.uint8), count=at + n, bitorder="little")
-    return bits[at:].astype(np.bool_)
+    validity = chunk.buffers()[0] if chunk.null_count else None
+    return np.ones(len(chunk), np.bool_) if validity is None else _bits(validity, chunk)
+
+
+def _bits(data: pa.Buffer, chunk: pa.Array[Any]) -> NDArray[np.bool_]:
+    """A buffer with a bit a row of a chunk."""
+    n, at = len(chunk), chunk.offset
+    return np.unpackbits(np.frombuffer(data, np.uint8), count=at + n, bitorder="little")[at:].astype(np.bool_)
 
 
 def view(column: pa.ChunkedArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
@@ -67,15 +70,14 @@ def view(column: pa.ChunkedArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
 def numbers_of(column: pa.ChunkedArray[Any]) -> NDArray[np.int64]:
     """An integer column as int64; null = `NO_TIME`."""
     dtype = np.dtype(np.int32 if column.type == pa.int32() else np.int64)
-    parts = [_filled(chunk, dtype, np.int64, NO_TIME) for chunk in column.chunks]
+    parts = [_filled(chunk, dtype) for chunk in column.chunks]
     return parts[0] if len(parts) == 1 else np.concatenate([np.empty(0, np.int64), *parts])
 
 
-def _filled(chunk: pa.Array[Any], dtype: np.dtype[Any], into: type[Any], null: int) -> NDArray[Any]:
-    """A copy of the numbers of a chunk in another type, nulls filled."""
-    values = view_of(chunk, dtype).astype(into)
+def _filled(chunk: pa.Array[Any], dtype: np.dtype[Any]) -> NDArray[np.int64]:
+    values = view_of(chunk, dtype).astype(np.int64)
     if chunk.null_count:
-        values[~_present(chunk)] = null
+        values[~_present(chunk)] = NO_TIME
     return values
 
 
@@ -88,18 +90,15 @@ def floats_of(column: pa.ChunkedArray[Any]) -> NDArray[np.float64]:
 
 def flags_of(column: pa.ChunkedArray[Any]) -> NDArray[np.bool_]:
     """A column of truth values without nulls."""
-    parts = [np.empty(0, np.uint8)]
-    for chunk in column.chunks:
-        n, at = len(chunk), chunk.offset
-        parts.append(np.unpackbits(np.frombuffer(chunk.buffers()[1], np.uint8), count=at + n, bitorder="little")[at:])
-    return np.concatenate(parts).astype(np.bool_)
+    filled = [chunk for chunk in column.chunks if len(chunk)]  # an empty one may have no buffer
+    return np.concatenate([np.empty(0, np.bool_), *(_bits(chunk.buffers()[1], chunk) for chunk in filled)])
 
 
 def codes_of(column: pa.ChunkedArray[Any]) -> tuple[NDArray[np.int32], list[str]]:
-    """(codes, words) of a dictionary column of one chunk; null = -1."""
+    """(codes, words) of a dictionary column; null = -1."""
     if not column.num_chunks:
         return np.empty(0, np.int32), []
-    chunk = column.chunk(0)
+    chunk = column.chunk(0) if column.num_chunks == 1 else column.unify_dictionaries().combine_chunks()
     found = view_of(chunk.indices, np.dtype(np.int32)).copy()
     if chunk.null_count:
         found[~_present(chunk.indices)] = -1

@@ -135,7 +135,7 @@ def shared(parts: Sequence[RankCalls], column: str) -> tuple[list[NDArray[np.int
 
 def load(one: RankInput) -> RankCalls:
     """Read the columns of one recording; others of the file are not touched (it is memory-mapped)."""
-    table = mapped(one.files["collectives"]).select([*_TEXTS, *_NUMBERS, "comms_id"]).combine_chunks()
+    table = mapped(one.files["collectives"])
     text = {name: codes_of(table.column(name)) for name in _TEXTS}
     number = {name: numbers_of(table.column(name)) for name in _NUMBERS}
     comms, has_comms = plain(table.column("comms_id"), np.dtype(np.uint64))

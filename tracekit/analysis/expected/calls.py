@@ -105,8 +105,7 @@ class Calls(Struct, dict=True):
 
 def read_calls(one: Recording) -> Calls:
     """Read the recording's file of collectives (memory-mapped; only the columns needed are copied)."""
-    table = mapped(one.files["collectives"]).select([*_TEXTS, *_NUMBERS])
-    table = table.combine_chunks() if table.column(0).num_chunks > 1 else table
+    table = mapped(one.files["collectives"])
     coded = {name: codes_of(table.column(name)) for name in _TEXTS}
     number = {name: numbers_of(table.column(name)) for name in _NUMBERS}
     text = {name: (found.astype(np.int64), words) for name, (found, words) in coded.items()}
