@@ -67,8 +67,10 @@ class Workers:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if kind is not None and _own:  # nobody waits for what they do; in another's process they may be other's
-            for child in _children():
+        if kind is not None and _own:  # nobody waits for what is begun; elsewhere the children may be somebody else's
+            from multiprocessing import active_children
+
+            for child in active_children():
                 child.terminate()
         self._stop()
 
@@ -244,12 +246,6 @@ def _end_with_the_command() -> None:
 
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
-
-
-def _children() -> list[BaseProcess]:
-    import multiprocessing
-
-    return list(multiprocessing.active_children())
 
 
 @contextmanager
